@@ -1,0 +1,140 @@
+"""Plain records that cross layers: a request, its tokens, its result.
+
+Decides what a request may ask for. Never holds arrays, text processing or engine state.
+In: values a caller gives. Out: frozen dataclasses, or a `RequestError` that names the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+
+from ds_jax.errors import RequestError
+
+
+class FinishReason(enum.StrEnum):
+    """Why a sequence ended."""
+
+    STOP = "stop"  # the end token or a stop token
+    LENGTH = "length"  # max_tokens or the context is full
+    CANCELLED = "cancelled"  # the caller went away
+    ERROR = "error"  # this sequence failed; others went on
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingParams:
+    """How one request is sampled.
+
+    Attributes:
+      max_tokens: tokens to generate at most.
+      temperature: 0 is greedy; above 0 divides the logits.
+      top_p: smallest set of tokens whose probabilities reach this sum.
+      top_k: keep this many most likely tokens; -1 keeps all.
+      seq_seed: seed of this sequence, from 0 to 2**64 - 1; None lets the caller's side draw one.
+        With a seed, the tokens do not depend on batch, preemption or cache.
+      stop_token_ids: further tokens that end the sequence; they are not part of the result.
+      ignore_eos: go on past the model's end token.
+    """
+
+    max_tokens: int = 128
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    seq_seed: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self):
+        _check_int("max_tokens", self.max_tokens, 1, None)
+        _check_float("temperature", self.temperature)
+        _check_float("top_p", self.top_p)
+        if self.temperature < 0:
+            _fail("temperature", self.temperature, "must be 0 (greedy) or above")
+        if not 0 < self.top_p <= 1:
+            _fail("top_p", self.top_p, "must be above 0 and at most 1")
+        if self.top_k != -1:
+            _check_int("top_k", self.top_k, 1, None, " or -1 to keep all tokens")
+        if self.seq_seed is not None:
+            _check_int("seq_seed", self.seq_seed, 0, 2**64 - 1)
+        for token in self.stop_token_ids:
+            _check_int("stop_token_ids", token, 0, None)
+        if type(self.ignore_eos) is not bool:
+            _fail("ignore_eos", self.ignore_eos, "must be true or false")
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateRequest:
+    """One prompt to continue.
+
+    Attributes:
+      request_id: the caller's name for it; events carry it.
+      prompt_token_ids: the prompt, at least one token.
+      params: how it is sampled.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams = SamplingParams()
+
+    def __post_init__(self):
+        if not self.prompt_token_ids:
+            _fail("prompt_token_ids", [], "must hold at least one token")
+        for token in self.prompt_token_ids:
+            _check_int("prompt_token_ids", token, 0, None)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenEvent:
+    """One generated token, or the end of a sequence.
+
+    Attributes:
+      request_id: the request it belongs to.
+      index: number of the token in the output, from 0.
+      token_id: None in an event that only reports the end.
+      finish_reason: set on the last event of a sequence.
+    """
+
+    request_id: str
+    index: int
+    token_id: int | None
+    finish_reason: FinishReason | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """Token counts of one request; `cached_tokens` of the prompt were not computed again."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateResult:
+    """A finished request; `token_ids` and `text` leave out the token that ended it."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    usage: Usage
+
+
+def _check_int(name: str, value: object, low: int, high: int | None, also: str = "") -> None:
+    if type(value) is not int or value < low or (high is not None and value > high):
+        upper = "" if high is None else f" to {high}"
+        _fail(name, value, f"must be a whole number from {low}{upper}{also}")
+
+
+def _check_float(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        _fail(name, value, "must be a finite number")
+
+
+def _fail(name: str, value: object, allowed: str) -> None:
+    raise RequestError(f"{name}={value!r}: {allowed}", param=name)
