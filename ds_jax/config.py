@@ -175,7 +175,7 @@ class Numerics:
         quantised.
       quantize_cache: FP8 window rows, FP4 compressed rows and FP4 index queries and keys.
       storage: dtype that holds rounded values. "float32" holds bf16 values exactly and is the fast
-        choice on CPU; "bfloat16" is the choice on accelerators. Only read with "bfloat16" arithmetic.
+        choice on CPU; "bfloat16" is the choice on accelerators. Read only with bfloat16 arithmetic.
     """
 
     arithmetic: str = "bfloat16"

@@ -1,7 +1,7 @@
 """Which combinations of configuration values exist.
 
 Decides whether a configuration is consistent. Never reads files, never changes a value.
-In: a config dataclass. Out: nothing, or a `ConfigError` with the key, its value and what is allowed.
+In: a config dataclass. Out: nothing, or a `ConfigError` with key, value and what is allowed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ds_jax import primes
 from ds_jax.errors import ConfigError
@@ -180,7 +180,7 @@ def _check_sharing(model: config.Model, compressed: list[int]) -> None:
         if model.ratio(source) != model.ratio(layer):
             allowed = (
                 f"layer {layer} has ratio {model.ratio(layer)} but reads rows of layer {source} "
-                f"with ratio {model.ratio(source)}; make layer {layer} a kv source or equal the ratios"
+                f"with ratio {model.ratio(source)}; make it a kv source or equal the ratios"
             )
             fail("kv_source_layer_ids", model.kv_source_layer_ids, allowed)
     keys = model.index_k_source_layer_ids
@@ -306,7 +306,7 @@ def one_of(record: Any, name: str, allowed: Collection[Any]) -> None:
     """Raises ConfigError unless the named field holds one of the implemented values."""
     value = getattr(record, name)
     if value not in allowed:
-        shown = ", ".join(repr(list(a) if isinstance(a, tuple) else a) for a in allowed)
+        shown = ", ".join(_shown(a) for a in allowed)
         fail(
             name,
             value,
@@ -314,7 +314,11 @@ def one_of(record: Any, name: str, allowed: Collection[Any]) -> None:
         )
 
 
-def fail(key: str, value: Any, allowed: str) -> None:
+def fail(key: str, value: Any, allowed: str) -> NoReturn:
     """Raises the ConfigError of one key."""
-    shown = list(value) if isinstance(value, tuple) else value
-    raise ConfigError(f"{key}={shown!r}: {allowed}")
+    raise ConfigError(f"{key}={_shown(value)}: {allowed}")
+
+
+def _shown(value: object) -> str:
+    """Lists are shown as they stand in the file."""
+    return repr(list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value)

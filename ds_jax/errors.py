@@ -4,7 +4,7 @@ Decides which mistakes are whose. Never formats HTTP bodies. In: nothing. Out: e
 
 | class | raised | meaning |
 |---|---|---|
-| `ConfigError` | at start-up, before device work | config, checkpoint, mesh or platform cannot work |
+| `ConfigError` | at start-up, before device work | config, checkpoint, mesh or platform unusable |
 | `RequestError` | before the engine sees the request | one request is invalid; the rest goes on |
 
 Every message says what was given, what is allowed, and what to do.

@@ -1,4 +1,4 @@
-"""The published `config.json` (nested tables, constant keys, key order) and our TOML spelling of it.
+"""The published `config.json` (tables, constant keys, key order) and our TOML spelling of it.
 
 Decides where a key stands in a file and which keys must hold the one implemented value.
 Never builds a config dataclass, never checks consistency.

@@ -75,7 +75,7 @@ class GenerateRequest:
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
-    params: SamplingParams = SamplingParams()
+    params: SamplingParams = dataclasses.field(default_factory=SamplingParams)
 
     def __post_init__(self):
         if not self.prompt_token_ids:

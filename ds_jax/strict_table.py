@@ -15,6 +15,13 @@ from typing import Any
 
 from ds_jax.errors import ConfigError
 
+_NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a string",
+}
+
 
 def read(cls: type, table: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Reads every key of `table` as a field of `cls`.
@@ -72,14 +79,14 @@ def convert(value: Any, hint: Any, key: str) -> Any:
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:
-        raise ConfigError(f"{key}={value!r}: must be of type {hint.__name__}")
+        raise ConfigError(f"{key}={value!r}: must be {_NAMES.get(hint, hint)}")
     return value
 
 
 def _convert_tuple(value: Any, arms: tuple[Any, ...], key: str) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise ConfigError(f"{key}={value!r}: must be a list")
-    items = typing.cast("list[Any]", list(typing.cast("list[Any]", value)))
+    items: list[Any] = list(typing.cast("list[Any]", value))
     open_ended = len(arms) == 2 and arms[1] is Ellipsis
     if not open_ended and len(items) != len(arms):
         raise ConfigError(f"{key}={items!r}: must have {len(arms)} entries")
