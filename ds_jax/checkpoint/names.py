@@ -1,0 +1,171 @@
+"""Names, dtypes and shapes of checkpoint tensors, derived from parameter declarations.
+
+Decides which tensors a model's checkpoint holds and where each goes in a parameter.
+Never opens a file. In: a tree of ParamSpec. Out: tables of `Stored`.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+
+from ds_jax import config
+from ds_jax.checkpoint.safetensors import TensorInfo
+from ds_jax.models import attention, deepseek_v41, hyper_connections, moe
+from ds_jax.sharding.params import ParamSpec, data_shape, scale_shape
+
+# Parts of the released checkpoint that other modules load.
+_OTHER_PARTS = ("mtp.", "vision.", "aligner.")
+_OTHER_NAMES = ("image_start", "image_end", "image_newline")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """One checkpoint tensor and its place in a parameter.
+
+    Attributes:
+      info: name, dtype and shape in the file.
+      part: "data" or "scale" of a QuantArray, or "value" of a plain array.
+      expert: index on the leading axis of a stacked parameter, else None.
+      row: first row this tensor fills along the output axis of that part.
+    """
+
+    info: TensorInfo
+    part: str
+    expert: int | None
+    row: int
+
+
+def stored(spec: ParamSpec, quantized: bool) -> Iterator[Stored]:
+    """Checkpoint tensors of one parameter, in file order.
+
+    Args:
+      spec: the declaration.
+      quantized: whether the checkpoint has a quantization_config.
+    """
+    shape = spec.shape[spec.row_axis :]
+    if shape[0] % len(spec.names):
+        raise ValueError(f"{shape[0]} rows of {spec.names} cannot be split in {len(spec.names)}")
+    shape = (shape[0] // len(spec.names), *shape[1:])
+    for expert in range(spec.shape[0]) if spec.stacked else (None,):
+        for i, pattern in enumerate(spec.names):
+            name = pattern if expert is None else pattern.replace("{e}", str(expert))
+            for info, part in _tensors(spec.storage, name, shape, quantized):
+                yield Stored(info, part, expert, i * info.shape[0])
+
+
+def _tensors(
+    storage: str, name: str, shape: tuple[int, ...], quantized: bool
+) -> list[tuple[TensorInfo, str]]:
+    if storage in ("bf16", "f32"):
+        return [(TensorInfo(name, storage.upper(), shape), "value")]
+    if not quantized:
+        return [(TensorInfo(f"{name}.weight", "BF16", shape), "value")]
+    dtype = "I8" if storage == "fp4" else "F8_E4M3"
+    return [
+        (TensorInfo(f"{name}.weight", dtype, data_shape(storage, shape)), "data"),
+        (TensorInfo(f"{name}.scale", "F8_E8M0", scale_shape(storage, shape)), "scale"),
+    ]
+
+
+def inventory(spec_tree: Any, quantized: bool) -> list[TensorInfo]:
+    """All checkpoint tensors of a tree of declarations, in order."""
+    return [s.info for spec in jax.tree.leaves(spec_tree) for s in stored(spec, quantized)]
+
+
+def path_table(spec_tree: Any, quantized: bool) -> dict[str, tuple[str, Stored]]:
+    """Checkpoint tensor name -> (path of the parameter in the tree, place in it)."""
+    leaves = jax.tree_util.tree_leaves_with_path(spec_tree)
+    return {
+        s.info.name: (jax.tree_util.keystr(path), s)
+        for path, spec in leaves
+        for s in stored(spec, quantized)
+    }
+
+
+def loaded_elsewhere(name: str) -> bool:
+    """Whether a tensor belongs to DSpark or vision, which the text model does not load."""
+    return name.startswith(_OTHER_PARTS) or name in _OTHER_NAMES
+
+
+def strip_prefix(name: str) -> str:
+    """Name without the leading `model.` that some writers add."""
+    return name.removeprefix("model.")
+
+
+def text_inventory(model: config.Model) -> list[TensorInfo]:
+    """Tensors of the text model."""
+    return inventory(deepseek_v41.spec(model), model.quantization is not None)
+
+
+def dspark_inventory(model: config.Model) -> list[TensorInfo]:
+    """Tensors of the DSpark blocks (`mtp.*`); empty where the model has none."""
+    d, blocks = model.hidden_size, model.num_nextn_predict_layers
+    if not blocks:
+        return []
+
+    def plain(name: str, *shape: int) -> ParamSpec:
+        return ParamSpec(shape, "bf16", (None,) * len(shape), (name,))
+
+    last, rank = blocks - 1, model.dspark_markov_rank
+    width = len(model.dspark_target_layer_ids) * d
+    specs: list[Any] = [
+        (
+            attention.spec(model, f"mtp.{b}.attn"),
+            plain(f"mtp.{b}.attn_norm.weight", d),
+            plain(f"mtp.{b}.ffn_norm.weight", d),
+            hyper_connections.spec(model, f"mtp.{b}.hc_attn"),
+            hyper_connections.spec(model, f"mtp.{b}.hc_ffn"),
+            moe.spec(model, f"mtp.{b}.ffn", model.dspark_n_routed_experts),
+        )
+        for b in range(blocks)
+    ]
+    specs += [
+        ParamSpec((d, width), "fp8", (None, None), ("mtp.0.main_proj",)),
+        plain("mtp.0.main_norm.weight", d),
+        plain(f"mtp.{last}.norm.weight", d),
+        plain(f"mtp.{last}.markov_head.embed.weight", model.vocab_size, rank),
+        plain(f"mtp.{last}.markov_head.head.weight", model.vocab_size, rank),
+        plain(f"mtp.{last}.confidence_head.proj.weight", 1, d + rank),
+    ]
+    return inventory(specs, model.quantization is not None)
+
+
+def vision_inventory(model: config.Model, vision: config.Vision) -> list[TensorInfo]:
+    """Tensors of the vision tower, its aligner and the image delimiters; all bf16."""
+    d, v, f = model.hidden_size, vision.hidden_size, vision.intermediate_size
+    cell = vision.downsample_ratio**2 * v
+    shapes: dict[str, tuple[int, ...]] = {name: (d,) for name in _OTHER_NAMES}
+    shapes["vision.patch_embed.proj.weight"] = (v, 3 * vision.patch_size**2)
+    shapes["vision.patch_embed.proj.bias"] = (v,)
+    for n in range(vision.num_hidden_layers):
+        block = {
+            "attn.wqkv.weight": (3 * v, v),
+            "attn.wqkv.bias": (3 * v,),
+            "attn.wo.weight": (v, v),
+            "attn.wo.bias": (v,),
+            "mlp.w1.weight": (2 * f, v),
+            "mlp.w2.weight": (v, f),
+            "norm1.weight": (v,),
+            "norm2.weight": (v,),
+        }
+        shapes |= {f"vision.blocks.{n}.{name}": shape for name, shape in block.items()}
+    shapes["vision.norm.weight"] = (v,)
+    shapes |= {"aligner.w1.weight": (d, cell), "aligner.w1.bias": (d,)}
+    shapes |= {"aligner.w2.weight": (d, d), "aligner.w2.bias": (d,)}
+    return [TensorInfo(name, "BF16", shape) for name, shape in shapes.items()]
+
+
+def full_inventory(model: config.Model, vision: config.Vision | None) -> list[TensorInfo]:
+    """Tensors of the whole checkpoint: text model, DSpark, vision."""
+    found = text_inventory(model) + dspark_inventory(model)
+    return found + (vision_inventory(model, vision) if vision else [])
+
+
+def count_by_dtype(tensors: Iterable[TensorInfo]) -> dict[str, int]:
+    """Number of tensors of each stored dtype."""
+    return dict(collections.Counter(t.dtype for t in tensors))

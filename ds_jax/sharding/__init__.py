@@ -1,0 +1,1 @@
+"""Meshes, logical axes, parameter declarations and the collectives of a step."""

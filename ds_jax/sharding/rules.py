@@ -1,0 +1,59 @@
+"""Which mesh axes a logical axis is split over.
+
+Decides where parameters live. Never moves an array. In: ParamSpec leaves and a mesh.
+Out: PartitionSpecs (for shard_map) and NamedShardings (for loading), one for each array.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from ds_jax.sharding.params import ParamSpec, QuantArray
+
+Rules = Mapping[str, tuple[str, ...]]
+
+# Routed experts over `ep`; Engram tables by rows over all devices; everything else on every device.
+DEFAULT: Rules = types.MappingProxyType({"experts": ("ep",), "rows": ("replica", "ep")})
+REPLICATED = PartitionSpec()
+
+
+def partition_spec(spec: ParamSpec, rules: Rules = DEFAULT) -> PartitionSpec:
+    """PartitionSpec of one parameter; data and scale of a quantised weight share it."""
+    axes = [rules.get(axis) if axis else None for axis in spec.axes]
+    while axes and axes[-1] is None:
+        axes.pop()
+    return PartitionSpec(*axes)
+
+
+def partition_specs(spec_tree: Any, quantized: bool, rules: Rules = DEFAULT) -> Any:
+    """Tree of PartitionSpecs with the structure of the parameters, QuantArray leaves included."""
+
+    def leaf(spec: ParamSpec) -> Any:
+        split = partition_spec(spec, rules)
+        return QuantArray(split, split, spec.storage) if quantized and spec.quantizable else split
+
+    return jax.tree.map(leaf, spec_tree)
+
+
+def shardings(
+    spec_tree: Any, quantized: bool, mesh: Mesh | AbstractMesh, rules: Rules = DEFAULT
+) -> Any:
+    """Tree of NamedShardings with the structure of the parameters."""
+    return jax.tree.map(
+        lambda split: NamedSharding(mesh, split),
+        partition_specs(spec_tree, quantized, rules),
+        is_leaf=lambda x: isinstance(x, PartitionSpec),
+    )
+
+
+def row_multiple(mesh: Mesh | AbstractMesh | None, rules: Rules = DEFAULT) -> int:
+    """What the rows of a table are padded to so that every device holds equally many."""
+    count = 1
+    for axis in rules.get("rows", ()) if mesh is not None else ():
+        count *= mesh.shape[axis]
+    return count
