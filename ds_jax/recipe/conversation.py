@@ -16,7 +16,7 @@ REASONING_EFFORTS = ("low", "high", "xhigh", "max")
 
 @dataclasses.dataclass(frozen=True)
 class ToolCall:
-    """One call made by the assistant; `arguments` is the raw argument text (JSON if well formed)."""
+    """One call made by the assistant; `arguments` is its raw text (JSON if well formed)."""
 
     id: str
     name: str

@@ -14,7 +14,7 @@ from ds_jax.recipe.prompt import PromptBuilder
 from ds_jax.recipe.special_tokens import SpecialTokens
 
 # `{dsml}`, `{think}` and `{/think}` stand for control tokens.
-_BEFORE_TOOLS = """## Tools
+TEXT_BEFORE_TOOLS = """## Tools
 
 You have access to a set of tools to help answer the user's question. \
 You can invoke tools by writing a "<{dsml} calls>" block like the following:
@@ -42,7 +42,7 @@ Otherwise, output directly after {/think} with tool calls or final response.
 ### Available Tool Schemas
 
 """
-_AFTER_TOOLS = """
+TEXT_AFTER_TOOLS = """
 
 You MUST strictly follow the above defined tool name and parameter schemas to invoke tool calls.
 """
@@ -68,14 +68,14 @@ def add_tool_block(
         "think": tokens.thinking_start,
         "/think": tokens.thinking_end,
     }
-    for piece in _BEFORE_TOOLS.split("{"):
+    for piece in TEXT_BEFORE_TOOLS.split("{"):
         name, brace, text = piece.partition("}")
         if brace:
             out.special(controls[name]).text(text)
         else:
             out.text(piece)
     out.text("\n".join(tool_line(tool) for tool in tools if not tool.defer_loading))
-    out.text(_AFTER_TOOLS)
+    out.text(TEXT_AFTER_TOOLS)
 
 
 def add_calls(out: PromptBuilder, calls: Iterable[conv.ToolCall], tokens: SpecialTokens) -> None:

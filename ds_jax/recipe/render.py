@@ -13,19 +13,17 @@ from ds_jax.recipe.prompt import PromptBuilder, RenderedPrompt
 from ds_jax.recipe.special_tokens import SpecialTokens
 
 _EFFORTS = {"low": 50, "high": 75, "xhigh": 75, "max": 100, None: 75}
-_EFFORT_TEXT = (
+EFFORT_TEXT = (
     "Reasoning Effort: {effort} "
     "(range 1-100, the higher the value, the more thorough the reasoning)\n\n"
 )
-_FORMAT_TEXT = (
+FORMAT_TEXT = (
     "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n"
 )
 _UPDATED_TOOLS = "\n\n### Updated Tool Schemas\n\n"
 
 
-def render(
-    conversation: conv.Conversation, tokens: SpecialTokens | None = None
-) -> RenderedPrompt:
+def render(conversation: conv.Conversation, tokens: SpecialTokens | None = None) -> RenderedPrompt:
     """Renders a conversation up to the point where the model continues.
 
     Args:
@@ -73,7 +71,7 @@ class _Renderer:
         if messages:
             if self.conversation.thinking_mode:
                 effort = _EFFORTS[self.conversation.reasoning_effort]
-                out.special(tokens.system).text(_EFFORT_TEXT.format(effort=effort))
+                out.special(tokens.system).text(EFFORT_TEXT.format(effort=effort))
             elif first_is_system:
                 out.special(tokens.system)
         self._add_messages(messages)
@@ -117,7 +115,7 @@ class _Renderer:
             schema = {"type": "json_object"}
             if self.conversation.response_format == "json_schema":
                 schema = self.conversation.response_schema
-            out.text(_FORMAT_TEXT).text(json_text.dumps(schema))
+            out.text(FORMAT_TEXT).text(json_text.dumps(schema))
         if message.tools:
             out.text(_UPDATED_TOOLS)
             out.text("\n".join(dsml.tool_line(tool) for tool in message.tools))

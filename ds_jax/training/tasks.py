@@ -19,7 +19,7 @@ from ds_jax.recipe.tokenizer import Tokenizer
 from ds_jax.training import task_chat, task_tools
 from ds_jax.training.task_words import Words
 
-KIND_SHARES = {"arithmetic": 25, "tool": 27, "json": 20, "followup": 13, "chat": 15}  # percent
+KIND_SHARES = {"arithmetic": 34, "tool": 24, "json": 18, "followup": 10, "chat": 14}  # percent
 
 
 @dataclasses.dataclass(frozen=True)
