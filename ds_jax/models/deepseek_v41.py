@@ -1,0 +1,178 @@
+"""The whole text model: embedding, layers, final collapse and head.
+
+Decides the order of layers and what a forward pass returns. Never samples, never schedules.
+In: token ids [B U]. Out: hidden of the last layer, logits, named intermediates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ds_jax import config
+from ds_jax.models import cache as caches
+from ds_jax.models import engram, hyper_connections, layer, memory, norm, rope
+from ds_jax.models.context import Context
+from ds_jax.sharding.params import ParamSpec
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Params:
+    """The text model's parameters."""
+
+    embed: jax.Array  # [V D] bf16
+    layers: tuple[layer.LayerParams, ...]
+    norm: jax.Array  # [D] bf16
+    head: jax.Array  # [V D] bf16
+
+
+def spec(model: config.Model) -> Params:
+    """Declaration of every parameter of the text model, once."""
+    v, d = model.vocab_size, model.hidden_size
+    return Params(
+        embed=ParamSpec((v, d), "bf16", (None, None), ("embed.weight",), d),
+        layers=tuple(layer.spec(model, i) for i in range(model.num_hidden_layers)),
+        norm=ParamSpec((d,), "bf16", (None,), ("norm.weight",)),
+        head=ParamSpec((v, d), "bf16", (None, None), ("head.weight",), d),
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What a forward pass returns besides the cache."""
+
+    streams: jax.Array  # [B U M D], after the last layer
+    hidden: jax.Array  # [B U D], collapsed and not yet normalised
+    taps: tuple[jax.Array, ...]  # [B U D] each, entry of the DSpark target layers
+
+
+def forward(
+    ctx: Context,
+    access: memory.Access,
+    params: Params,
+    tables: engram.HashTables | None,
+    batch: caches.Batch,
+    cache: caches.Cache | None = None,
+    is_image: jax.Array | None = None,
+    embeds: jax.Array | None = None,
+) -> tuple[caches.Cache | None, Output, dict[str, Any]]:
+    """Run all layers on a batch of rows.
+
+    Args:
+      tables: hash constants (None: the model has no Engram).
+      batch: rows and addresses.
+      cache: donated by the step; None in training.
+      is_image: bool [B back+U] or None, aligned with look-back ids then token ids.
+      embeds: [B U D] instead of embedding lookup (images spliced in), or None.
+    Returns:
+      cache, output, and a trace: per-layer lists of named intermediates, plus `embeds`, `engram_hash`,
+      `final_collapsed`. Stacked layers leave no per-layer trace.
+    """
+    model = ctx.model
+    place = _place(ctx, access, tables, batch, is_image)
+    h = params.embed[batch.token_ids].astype(ctx.dtype) if embeds is None else embeds
+    b, u, d = h.shape
+    m = model.hc_mult
+    flow = layer.Flow(
+        streams=jnp.broadcast_to(h[:, :, None, :], (b, u, m, d)),
+        pre=hyper_connections.first_pre(b * u, m).reshape(b, u, m),
+        shared=layer.Shared(),
+        cache=cache,
+    )
+    traces: list[layer.Trace] = []
+    number = 0
+    for p in params.layers:
+        depth = stacked_depth(p)
+        where = layer.role(model, number)
+        if depth == 0:
+            flow, seen = layer.forward(ctx, access, p, where, number, flow, place)
+            traces.append(seen)
+        else:
+            flow = _scan(ctx, access, p, where, number, depth, flow, place)
+        number += max(depth, 1)
+    tokens = flow.streams.reshape(b * u, m, d)
+    hidden = hyper_connections.collapse(ctx, tokens, flow.pre.reshape(b * u, m)).reshape(b, u, d)
+    taps = tuple(traces[i]["tap"] for i in model.dspark_target_layer_ids if i < len(traces))
+    trace = {
+        "layers": traces,
+        "embeds": h,
+        "engram_hash": place.engram_rows,
+        "final_collapsed": hidden,
+    }
+    return flow.cache, Output(flow.streams, hidden, taps), trace
+
+
+def logits(ctx: Context, params: Params, hidden: Float[Array, "T D"]) -> Float[Array, "T V"]:
+    """Final norm and head: float32 logits from bf16-valued operands. Cost: 2 T D V flops."""
+    return ctx.linear_f32(norm.rms_norm(ctx, hidden, params.norm), params.head)
+
+
+def _place(ctx, access: memory.Access, tables, batch: caches.Batch, is_image) -> layer.Place:
+    model = ctx.model
+    where = memory.positions(batch)
+    back = batch.lookback_ids.shape[1]
+    rows = None
+    if model.engram_layer_ids:
+        assert tables is not None, "a model with Engram layers needs its hash tables"
+        ids = jnp.concatenate([batch.lookback_ids, batch.token_ids], axis=1)
+        dead = batch.start[:, None] - back + jnp.arange(ids.shape[1])[None, :] < 0
+        if is_image is not None:
+            dead = dead | is_image
+        rows = engram.hash_rows(model, tables, ids, dead)
+    return layer.Place(
+        batch=batch,
+        positions=where,
+        valid=memory.valid(batch),
+        angles_window=rope.angles(where, rope.frequencies(model, compressed=False)),
+        angles_compressed=rope.angles(where, rope.frequencies(model, compressed=True)),
+        engram_rows=rows,
+        is_image=None if is_image is None else is_image[:, back:],
+    )
+
+
+def stacked_depth(p: layer.LayerParams) -> int:
+    """Number of layers stacked in `p`; 0 when it is one plain layer."""
+    return p.attn.q_norm.shape[0] if p.attn.q_norm.ndim == 2 else 0
+
+
+def stack_layers(model: config.Model, params: Params) -> Params:
+    """Stack neighbouring layers of equal role, so that a step scans over them."""
+    runs: list[list[layer.LayerParams]] = []
+    last = None
+    for number, p in enumerate(params.layers):
+        where = layer.role(model, number)
+        scannable = (
+            where.kind in (config.LayerKind.WINDOW, config.LayerKind.REUSE) and where.engram < 0
+        )
+        if scannable and where == last:
+            runs[-1].append(p)
+        else:
+            runs.append([p])
+        last = where if scannable else None
+    stacked = tuple(
+        run[0] if len(run) == 1 else jax.tree.map(lambda *a: jnp.stack(a), *run) for run in runs
+    )
+    return dataclasses.replace(params, layers=stacked)
+
+
+def _scan(
+    ctx, access, p, where: layer.Role, first: int, depth: int, flow: layer.Flow, place
+) -> layer.Flow:
+    def step(carry: layer.Flow, inputs):
+        one, number = inputs
+        after, _ = layer.forward(ctx, access, one, where, number, carry, place)
+        # the shared selection is a constant of the run: carrying it would copy it every layer
+        return dataclasses.replace(after, shared=layer.Shared()), None
+
+    def body(carry, inputs):
+        return step(dataclasses.replace(carry, shared=flow.shared), inputs)
+
+    start = dataclasses.replace(flow, shared=layer.Shared())
+    end, _ = jax.lax.scan(body, start, (p, jnp.arange(first, first + depth)))
+    return dataclasses.replace(end, shared=flow.shared)

@@ -1,0 +1,126 @@
+"""Lightning indexer: scores compressed rows for every query and keeps the best.
+
+Decides scores, candidate blocks and the selection. Never reads rows or attends.
+In: low-rank queries [B U Q], hidden [B U D], index keys [B C J]. Out: scores, a mask or a list of rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ds_jax import config
+from ds_jax.models import norm, rope
+from ds_jax.models.context import Context
+from ds_jax.sharding.params import ParamSpec
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class IndexerParams:
+    """wk and norm_k exist on key-value sources only."""
+
+    wq_b: jax.Array  # [I*J Q] fp8
+    weights_proj: jax.Array  # [I D] bf16
+    wk: jax.Array | None  # [J H] bf16
+    norm_k: jax.Array | None  # [J] bf16
+
+
+def spec(model: config.Model, layer: int) -> IndexerParams:
+    """Declaration of the indexer of an index source layer."""
+    i, j = model.index_n_heads, model.index_head_dim
+    prefix = f"layers.{layer}.attn.indexer"
+    source = layer in model.kv_source_layer_ids
+    return IndexerParams(
+        wq_b=ParamSpec(
+            (i * j, model.q_lora_rank), "fp8", (None, None), (f"{prefix}.wq_b",), model.q_lora_rank
+        ),
+        weights_proj=ParamSpec(
+            (i, model.hidden_size),
+            "bf16",
+            (None, None),
+            (f"{prefix}.weights_proj.weight",),
+            model.hidden_size,
+        ),
+        wk=ParamSpec(
+            (j, model.head_dim), "bf16", (None, None), (f"{prefix}.wk.weight",), model.head_dim
+        )
+        if source
+        else None,
+        norm_k=ParamSpec((j,), "bf16", (None,), (f"{prefix}.k_norm.weight",)) if source else None,
+    )
+
+
+def keys(
+    ctx: Context,
+    p: IndexerParams,
+    latent: Float[Array, "B G H"],
+    angles: tuple[jax.Array, jax.Array],
+) -> Float[Array, "B G J"]:
+    """Index key of each un-rotated latent: project, normalise, rotate at the group's first position, FP4."""
+    k = norm.rms_norm(ctx, ctx.linear(latent, p.wk), p.norm_k)
+    return ctx.cache_index(rope.rotate(ctx, k, *angles))
+
+
+def scores(
+    ctx: Context,
+    p: IndexerParams,
+    low_rank: Float[Array, "B U Q"],
+    x: Float[Array, "B U D"],
+    angles: tuple[jax.Array, jax.Array],
+    index_keys: Float[Array, "B C J"],
+) -> Float[Array, "B U C"]:
+    """I_c = sum_i w_i relu(q_i . k_c) in float32; w = (x . weights_proj) / sqrt(I J).
+
+    angles are [B U 1 R/2], for queries split in heads. Cost: 2 B U C I J flops.
+    """
+    i, j = ctx.model.index_n_heads, ctx.model.index_head_dim
+    b, u = x.shape[:2]
+    q = ctx.linear_quantized(low_rank, p.wq_b).reshape(b, u, i, j)
+    q = ctx.cache_index(rope.rotate(ctx, q, *angles))
+    w = ctx.f32(ctx.linear(x, p.weights_proj)) * (i * j) ** -0.5
+    dots = jnp.einsum(
+        "buij,bcj->buic",
+        q,
+        index_keys,
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    return jnp.sum(w[..., None] * jax.nn.relu(dots), axis=2)
+
+
+def top_mask(values: Float[Array, "*s C"], k: int) -> Bool[Array, "*s C"]:
+    """Mask of the k largest values above -inf; ties go to the lower index."""
+    if values.shape[-1] <= k:
+        return values > -jnp.inf
+    kth = lax.top_k(values, k)[0][..., -1:]
+    above = values > kth
+    equal = values == kth
+    room = k - jnp.sum(above, axis=-1, keepdims=True, dtype=jnp.int32)
+    rank = jnp.cumsum(equal, axis=-1, dtype=jnp.int32)
+    return (above | (equal & (rank <= room))) & (values > -jnp.inf)
+
+
+def candidate_mask(
+    ctx: Context, values: Float[Array, "B U C"], visible_lens: Int[Array, "B U"]
+) -> Bool[Array, "B U C"]:
+    """Rows inside the best candidate blocks of each query.
+
+    A block's score is its maximum; the block holding the last visible row is always kept; blocks without
+    a visible row never are.
+    """
+    size, count = ctx.model.candidate_block_size, ctx.model.candidate_topk_blocks
+    c = values.shape[-1]
+    blocks = -(-c // size)
+    if blocks <= count:
+        return values > -jnp.inf
+    padded = jnp.pad(values, ((0, 0), (0, 0), (0, blocks * size - c)), constant_values=-jnp.inf)
+    best = jnp.max(padded.reshape(*values.shape[:2], blocks, size), axis=-1)
+    last = (visible_lens - 1) // size
+    pinned = (jnp.arange(blocks)[None, None, :] == last[..., None]) & (visible_lens > 0)[..., None]
+    kept = top_mask(jnp.where(pinned, jnp.inf, best), count)
+    return jnp.repeat(kept, size, axis=-1)[..., :c] & (values > -jnp.inf)

@@ -1,0 +1,313 @@
+"""One decoder layer: Engram, then attention and experts, each wrapped in hyper-connections.
+
+Decides the order of a layer's parts and how layers share compressed rows and selections.
+Never knows how rows are stored: a `Memory` (cache or plain arrays) keeps them.
+In: streams [B U M D] and the previous site's `pre`. Out: the same, one layer later, and named intermediates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from ds_jax import config
+from ds_jax.config import LayerKind
+from ds_jax.models import (
+    attention,
+    compressor,
+    engram,
+    hyper_connections,
+    indexer,
+    memory,
+    moe,
+    norm,
+    rope,
+)
+from ds_jax.models import cache as caches
+from ds_jax.models.context import Context
+from ds_jax.sharding.params import ParamSpec
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LayerParams:
+    """Parameters of one layer; parts a layer's role does not have are None."""
+
+    attn: attention.AttentionParams
+    attn_norm: jax.Array  # [D] bf16
+    ffn_norm: jax.Array  # [D] bf16
+    hc_attn: hyper_connections.HyperConnectionParams
+    hc_ffn: hyper_connections.HyperConnectionParams
+    ffn: moe.MoEParams
+    compressor: compressor.CompressorParams | None
+    indexer: indexer.IndexerParams | None
+    engram: engram.EngramParams | None
+
+
+def spec(model: config.Model, layer: int) -> LayerParams:
+    """Declaration of layer `layer`."""
+    prefix = f"layers.{layer}"
+    kind = model.kind(layer)
+
+    def weight(name: str) -> ParamSpec:
+        return ParamSpec((model.hidden_size,), "bf16", (None,), (f"{prefix}.{name}.weight",))
+
+    return LayerParams(
+        attn=attention.spec(model, f"{prefix}.attn"),
+        attn_norm=weight("attn_norm"),
+        ffn_norm=weight("ffn_norm"),
+        hc_attn=hyper_connections.spec(model, f"{prefix}.hc_attn"),
+        hc_ffn=hyper_connections.spec(model, f"{prefix}.hc_ffn"),
+        ffn=moe.spec(model, f"{prefix}.ffn"),
+        compressor=compressor.spec(model, layer) if kind is LayerKind.FULL else None,
+        indexer=indexer.spec(model, layer) if kind in (LayerKind.FULL, LayerKind.REINDEX) else None,
+        engram=engram.spec(model, layer) if layer in model.engram_layer_ids else None,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """Static facts about a layer.
+
+    Attributes:
+      kind: what attention does here.
+      ratio: tokens per compressed row (0: window only).
+      source: index of its key-value source among the sources (-1: none).
+      makes_candidates: scores candidate blocks for later layers.
+      uses_candidates: selects only inside candidate blocks.
+      engram: index among the Engram layers (-1: none).
+    """
+
+    kind: LayerKind
+    ratio: int
+    source: int
+    makes_candidates: bool
+    uses_candidates: bool
+    engram: int
+
+
+def role(model: config.Model, layer: int) -> Role:
+    """The role of layer `layer`."""
+    kind = model.kind(layer)
+    compressed = kind is not LayerKind.WINDOW
+    candidate = model.candidate_source_layer_id
+    return Role(
+        kind=kind,
+        ratio=model.ratio(layer),
+        source=model.kv_source_layer_ids.index(model.kv_source(layer)) if compressed else -1,
+        makes_candidates=candidate == layer,
+        uses_candidates=kind is LayerKind.REINDEX and candidate is not None and layer > candidate,
+        engram=model.engram_layer_ids.index(layer) if layer in model.engram_layer_ids else -1,
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """What a source layer publishes for the layers after it, within one forward pass."""
+
+    index_keys: jax.Array | None = None  # [B C J]
+    rows: jax.Array | None = None  # [B C H], None when rows are gathered from pages
+    candidates: jax.Array | None = None  # [B U C] bool
+    selected: attention.KeySet | None = None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """What travels from layer to layer."""
+
+    streams: jax.Array  # [B U M D]
+    pre: jax.Array  # [B U M] f32
+    shared: Shared
+    cache: caches.Cache | None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What every layer of a step reads: addresses, angles and hashed rows."""
+
+    batch: caches.Batch
+    positions: jax.Array  # [B U]
+    valid: jax.Array  # [B U] bool
+    angles_window: tuple[jax.Array, jax.Array]  # [B U R/2], layers without compressed rows
+    angles_compressed: tuple[jax.Array, jax.Array]  # [B U R/2], the others
+    engram_rows: jax.Array | None  # [layers B U columns]
+    is_image: jax.Array | None  # [B U] bool
+
+
+Trace = dict[str, jax.Array]
+
+
+def forward(
+    ctx: Context,
+    access: memory.Access,
+    p: LayerParams,
+    where: Role,
+    number: int | jax.Array,
+    flow: Flow,
+    place: Place,
+) -> tuple[Flow, Trace]:
+    """One layer. `number` addresses the window ring; everything static is in `where`.
+
+    Returns the flow one layer later and named intermediates (removed by the compiler when unused).
+    """
+    b, u, m, d = flow.streams.shape
+    tokens = b * u
+    streams, pre = flow.streams.reshape(tokens, m, d), flow.pre.reshape(tokens, m)
+    flat_image = None if place.is_image is None else place.is_image.reshape(tokens)
+    trace: Trace = {}
+    if where.engram >= 0:
+        assert p.engram is not None and place.engram_rows is not None, (
+            "an Engram layer needs hashed rows"
+        )
+        rows = place.engram_rows[where.engram].reshape(tokens, -1)
+        streams, gate = engram.forward(ctx, p.engram, streams, rows, flat_image)
+        trace["engram_gate"] = gate.reshape(b, u, m)
+    trace["tap"] = ctx.round(jnp.mean(ctx.f32(streams), axis=1)).reshape(b, u, d)
+
+    mix = hyper_connections.mix(ctx, p.hc_attn, streams)
+    x = norm.rms_norm(ctx, hyper_connections.collapse(ctx, streams, pre), p.attn_norm)
+    y, flow, seen = _attention(ctx, access, p, where, number, flow, place, x.reshape(b, u, d))
+    streams = hyper_connections.expand(ctx, streams, y.reshape(tokens, d), mix)
+    trace |= seen | {
+        "attn_out": y,
+        "hc_attn_post": mix.post.reshape(b, u, m),
+        "hc_attn_comb": mix.comb.reshape(b, u, m, m),
+    }
+
+    mix_ffn = hyper_connections.mix(ctx, p.hc_ffn, streams)
+    x = norm.rms_norm(ctx, hyper_connections.collapse(ctx, streams, mix.pre), p.ffn_norm)
+    y, routing = moe.forward(ctx, p.ffn, x, place.valid.reshape(tokens), flat_image)
+    streams = hyper_connections.expand(ctx, streams, y, mix_ffn)
+    flow = dataclasses.replace(
+        flow, streams=streams.reshape(b, u, m, d), pre=mix_ffn.pre.reshape(b, u, m)
+    )
+    trace |= {
+        "ffn_out": y.reshape(b, u, d),
+        "router_scores": routing.scores.reshape(b, u, -1),
+        "router_indices": routing.expert_ids.reshape(b, u, -1),
+        "router_weights": routing.weights.reshape(b, u, -1),
+        "hidden": flow.streams,
+        "pre_mix": flow.pre,
+    }
+    return flow, trace
+
+
+def _attention(
+    ctx: Context,
+    access: memory.Access,
+    p: LayerParams,
+    where: Role,
+    number: int | jax.Array,
+    flow: Flow,
+    place: Place,
+    x: jax.Array,
+) -> tuple[jax.Array, Flow, Trace]:
+    angles = place.angles_compressed if where.ratio else place.angles_window
+    projected = attention.project(ctx, p.attn, x, angles)
+    cache, window = memory.window(ctx, access, flow.cache, number, projected.row, place.batch)
+    flow = dataclasses.replace(flow, cache=cache)
+    trace: Trace = {"window_kv": ctx.cache_window(projected.row)}
+    if where.kind is LayerKind.FULL:
+        flow, seen = _compress(ctx, access, p, where, flow, place, x)
+        trace |= seen
+    if where.kind in (LayerKind.FULL, LayerKind.REINDEX):
+        flow, seen = _select(ctx, access, p, where, flow, place, x, projected.low_rank, angles)
+        trace |= seen
+    o = attention.attend_window(
+        ctx,
+        p.attn.sink,
+        projected.query,
+        place.positions,
+        window,
+        flow.shared.selected if where.ratio else None,
+        where.ratio if access.fresh else 0,
+    )
+    return attention.output(ctx, p.attn, o, angles), flow, trace
+
+
+def _compress(
+    ctx, access, p: LayerParams, where: Role, flow: Flow, place: Place, x
+) -> tuple[Flow, Trace]:
+    """Pool closed groups into rows and index keys, store both, publish what later layers read."""
+    assert p.compressor is not None and p.indexer is not None, (
+        "a full layer has a compressor and an indexer"
+    )
+    batch, source = place.batch, where.source
+    parts = compressor.project(ctx, p.compressor, x)
+    cache, found = memory.groups(access, flow.cache, source, where.ratio, parts, batch)
+    latent = compressor.pool(ctx, p.compressor, found.parts)
+    freq = rope.frequencies(ctx.model, compressed=True)
+    angles = rope.angles(found.numbers * where.ratio, freq)
+    raw_key = indexer.keys(ctx, p.indexer, latent, angles)
+    raw_row = rope.rotate(ctx, latent, *angles)
+    cache, keys = memory.append(ctx, access, cache, source, "key", raw_key, found, batch)
+    cache, rows = memory.append(ctx, access, cache, source, "row", raw_row, found, batch)
+    trace = {
+        "compressed_kv": ctx.cache_row(raw_row),
+        "index_k": ctx.cache_index(raw_key),
+    }
+    if keys is None:
+        assert cache is not None, "a chunk that is not fresh has a cache"
+        keys = memory.read_all(ctx, access, cache, source, "key", batch)
+        if not _gathers(ctx, x.shape[1], keys.shape[1]):
+            rows = memory.read_all(ctx, access, cache, source, "row", batch)
+    return dataclasses.replace(flow, cache=cache, shared=Shared(index_keys=keys, rows=rows)), trace
+
+
+def _gathers(ctx: Context, queries: int, rows: int) -> bool:
+    """Whether chosen rows are gathered per query instead of masking all rows.
+
+    Gathering reads queries * topk rows; masking reads every row once but multiplies with all of them.
+    """
+    k = ctx.model.index_topk
+    return rows > k and (queries * k <= rows or rows > 8 * k)
+
+
+def _select(
+    ctx, access, p: LayerParams, where: Role, flow: Flow, place: Place, x, low_rank, angles
+):
+    """Score the source's rows and publish the selection (and candidate blocks) for the layers after."""
+    assert p.indexer is not None, "an index source has an indexer"
+    shared = flow.shared
+    keys = shared.index_keys
+    assert keys is not None, "an index source follows a key-value source"
+    if keys.shape[1] == 0:
+        return dataclasses.replace(flow, shared=dataclasses.replace(shared, selected=None)), {}
+    visible_lens = (place.positions + 1) // where.ratio
+    causal = jnp.arange(keys.shape[1])[None, None, :] < visible_lens[:, :, None]
+    cos, sin = angles
+    values = indexer.scores(ctx, p.indexer, low_rank, x, (cos[:, :, None], sin[:, :, None]), keys)
+    values = jnp.where(causal, values, -jnp.inf)
+    trace = {}
+    if where.makes_candidates:
+        shared = dataclasses.replace(
+            shared, candidates=indexer.candidate_mask(ctx, values, visible_lens)
+        )
+        trace["candidates"] = shared.candidates
+    limited = where.uses_candidates and shared.candidates is not None
+    if limited:
+        values = jnp.where(shared.candidates, values, -jnp.inf)
+    trace["index_scores"] = values
+    k, c = ctx.model.index_topk, keys.shape[1]
+    blocks = -(-c // max(ctx.model.candidate_block_size, 1))
+    if c <= k and not (limited and blocks > ctx.model.candidate_topk_blocks):
+        mask = causal  # everything visible fits: scores do not matter
+    else:
+        mask = indexer.top_mask(values, k)
+    trace["index_mask"] = mask
+    if shared.rows is not None:
+        selected = attention.KeySet(shared.rows, mask)
+    else:
+        best, ids = jax.lax.top_k(values, k)
+        ids = jnp.where(best > -jnp.inf, ids, c)
+        ids = jnp.sort(ids, axis=-1)
+        rows = memory.read_chosen(
+            ctx, access, flow.cache, where.source, jnp.where(ids < c, ids, -1), place.batch
+        )
+        selected = attention.KeySet(rows, ids < c)
+    return dataclasses.replace(flow, shared=dataclasses.replace(shared, selected=selected)), trace
