@@ -1,0 +1,75 @@
+"""Prompts are byte-identical to recorded V4.1 prompts, and no text becomes a control token."""
+
+from __future__ import annotations
+
+import pytest
+
+from ds_jax.recipe import conversation as conv
+from ds_jax.recipe import json_text, render
+from ds_jax.recipe.special_tokens import SpecialTokens
+from tests.recipe import golden_cases
+
+
+@pytest.mark.parametrize("case", golden_cases.read("render_v41.jsonl"), ids=lambda c: c["id"])
+def test_render_matches_recorded_prompt(case):
+    got = render.render(golden_cases.conversation(case["input"]["conversation"]))
+    assert got.prompt == case["expected"]["prompt"]
+    assert [list(span) for span in got.special_ranges] == case["expected"]["special_ranges"]
+    paths = [source["path"] for source in case["expected"]["image_sources"]]
+    assert [source.path for source in got.image_sources] == paths
+
+
+def _everywhere(text: str) -> conv.Conversation:
+    """A conversation with `text` in every field."""
+    quoted = json_text.dumps({text: text, "list": [text]})
+    call = conv.ToolCall(text, text, quoted)
+    tool = conv.ToolDefinition(text, text, {text: text})
+    return conv.Conversation(
+        (
+            conv.SystemMessage(text, tools=(tool,)),
+            conv.UserMessage(text),
+            conv.AssistantMessage(text, text, (call,)),
+            conv.ToolMessage(text, text),
+            conv.LatestReminderMessage(text),
+        ),
+        tools=(tool,),
+        response_schema={text: text},
+    )
+
+
+def test_control_strings_in_any_field_stay_text():
+    harmless = render.render(_everywhere("x"))
+    controls = [segment.text for segment in harmless.segments if segment.special]
+    for _, token in SpecialTokens().items():
+        got = render.render(_everywhere(token))
+        assert [segment.text for segment in got.segments if segment.special] == controls
+
+
+def test_image_placeholders_need_a_source():
+    source = conv.UrlImageSource("http://host/1")
+    message = conv.UserMessage("<｜image｜> and <｜image｜>", (source,))
+    got = render.render(conv.Conversation((message,)))
+    images = [segment for segment in got.segments if segment.text == "<｜image｜>"]
+    assert len(images) == 1
+    assert images[0].special
+
+
+def test_completion_continues_the_prompt():
+    answer = conv.AssistantMessage("4", "2+2=4")
+    got = render.render_completion(answer, thinking_mode=True)
+    assert got.prompt == "2+2=4</think>4<｜end▁of▁sentence｜>"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"response_format": "xml"},
+        {"response_format": "json_object", "response_schema": {}},
+        {"response_schema": {}, "response_regex": "a"},
+        {"tool_choice": "maybe"},
+        {"reasoning_effort": "some"},
+    ],
+)
+def test_contradicting_options_are_refused(options):
+    with pytest.raises(ValueError):
+        conv.Conversation((), **options)

@@ -1,0 +1,110 @@
+"""Ids are those of the recorded encoder; text and ids round-trip; characters come out whole."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+import ds_jax
+from ds_jax import errors
+from ds_jax.recipe import render, tokenizer
+from ds_jax.recipe.prompt import PromptSegment
+from ds_jax.recipe.special_tokens import SpecialTokens
+from tests.recipe import golden_cases
+
+TINY = pathlib.Path(next(iter(ds_jax.__path__))) / "assets" / "tiny" / "tokenizer.json"
+TEXTS = (
+    "",
+    "Plain words, 12345 and 007.",
+    "é😀 日本語 ｜▁ \x00\x7f\n\n\t  end ",
+    "<｜User｜></think>｜DSML｜<｜end▁of▁sentence｜>",
+    '{"a": [1, 2.5, null], "b": "\\u00e9"}',
+    "def f(x):\n        return {x: 10**3}\n",
+)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> tokenizer.Tokenizer:
+    return tokenizer.Tokenizer.from_file(TINY)
+
+
+def test_encode_matches_recorded_ids():
+    recorded = tokenizer.Tokenizer.from_file(golden_cases.GOLDEN / "tokenizer_514.json")
+    for case in golden_cases.read("encode_v41.jsonl"):
+        if "text" in case["input"]:
+            ids = recorded.encode(case["input"]["text"], parse_control=True)
+        else:
+            prompt = render.render(golden_cases.conversation(case["input"]["conversation"]))
+            ids = recorded.encode_segments(prompt.segments)
+        assert ids == case["expected"]["ids"], case["id"]
+
+
+def test_tiny_vocabulary_has_every_control_string(tiny):
+    assert tiny.vocab_size == 3072
+    assert (tiny.bos_id, tiny.eos_id, tiny.control_id("<｜▁pad▁｜>")) == (0, 1, 2)
+    for _, token in SpecialTokens().items():
+        assert tiny.control_id(token) in tiny.control_ids
+
+
+def test_text_never_becomes_a_control_token(tiny):
+    for _, token in SpecialTokens().items():
+        assert not tiny.control_ids.intersection(tiny.encode(f"a{token}b {token}"))
+        assert tiny.encode_segments([PromptSegment(token, True)]) == [tiny.control_id(token)]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_decode_inverts_encode(tiny, text):
+    assert tiny.decode(tiny.encode(text)) == text
+
+
+def test_every_digit_is_its_own_token(tiny):
+    ids = tiny.encode("7+8=15 90210, x42y, $1,000.50")
+    pieces = [tiny.token_bytes(token_id).decode() for token_id in ids]
+    assert all(len(piece) == 1 for piece in pieces if any(map(str.isdigit, piece)))
+    merged = [i for i in range(tiny.vocab_size) if i not in tiny.control_ids]
+    for token_id in merged:
+        token = tiny.token_bytes(token_id)
+        assert len(token) == 1 or not any(byte in b"0123456789" for byte in token)
+
+
+def test_detokenizer_never_emits_part_of_a_character(tiny):
+    text = "é😀日本 done"
+    detokenizer = tiny.detokenizer()
+    parts = [detokenizer.push([token_id]) for token_id in tiny.encode(text)]
+    assert "".join(parts) + detokenizer.finish() == text
+    assert not any("\ufffd" in part for part in parts)
+
+
+def test_detokenizer_marks_an_unfinished_character_at_the_end(tiny):
+    detokenizer = tiny.detokenizer(skip_control=True)
+    first = next(i for i in range(tiny.vocab_size) if tiny.token_bytes(i) == b"\xf0")
+    assert detokenizer.push([tiny.bos_id, first]) == ""
+    assert detokenizer.finish() == "\ufffd"
+
+
+def test_decode_can_skip_control_tokens(tiny):
+    ids = [tiny.bos_id, *tiny.encode("hi"), tiny.eos_id]
+    assert tiny.decode(ids) == "<｜begin▁of▁sentence｜>hi<｜end▁of▁sentence｜>"
+    assert tiny.decode(ids, skip_control=True) == "hi"
+
+
+def test_missing_control_string_is_named(tiny):
+    data = json.loads(TINY.read_text())
+    data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] != "<｜System｜>"]
+    stripped = tokenizer.Tokenizer(json.dumps(data))
+    with pytest.raises(errors.ConfigError, match=r'"<｜System｜>" is not in the added vocabulary'):
+        stripped.check_control_tokens()
+
+
+def test_broken_files_are_refused(tmp_path):
+    with pytest.raises(errors.ConfigError, match="cannot read"):
+        tokenizer.Tokenizer.from_file(tmp_path / "none.json")
+    with pytest.raises(errors.ConfigError, match=r"not a tokenizer\.json"):
+        tokenizer.Tokenizer("{}")
+
+
+def test_unknown_id_is_refused(tiny):
+    with pytest.raises(ValueError, match="not in the vocabulary"):
+        tiny.token_bytes(3072)
