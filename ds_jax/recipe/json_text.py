@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, cast
 
 MAX_DEPTH = 127
 
@@ -58,12 +58,14 @@ def _check(value: Any, depth: int) -> None:
     """Refuses lone surrogates and too deep nesting."""
     if isinstance(value, str):
         value.encode("utf-8")
-    elif isinstance(value, dict | list):
-        if depth == 0:
-            raise ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels")
-        if isinstance(value, dict):
-            for key in value:
-                key.encode("utf-8")
-            value = value.values()
-        for item in value:
-            _check(item, depth - 1)
+        return
+    if not isinstance(value, dict | list):
+        return
+    if depth == 0:
+        raise ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels")
+    items: list[Any] = cast("list[Any]", value)
+    if isinstance(value, dict):
+        record = cast("dict[str, Any]", value)
+        items = [*record.keys(), *record.values()]
+    for item in items:
+        _check(item, depth - 1)

@@ -34,7 +34,8 @@ class RenderedPrompt:
     @property
     def special_ranges(self) -> list[tuple[int, int]]:
         """[start, end) of every control token in `prompt`, in code points."""
-        ranges, start = [], 0
+        ranges: list[tuple[int, int]] = []
+        start = 0
         for segment in self.segments:
             end = start + len(segment.text)
             if segment.special:

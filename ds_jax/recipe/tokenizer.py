@@ -11,6 +11,7 @@ import codecs
 import json
 import pathlib
 from collections.abc import Iterable
+from typing import Any
 
 import tokenizers
 
@@ -37,7 +38,7 @@ class Tokenizer:
         try:
             data = json.loads(tokenizer_json)
             added = {token["content"]: int(token["id"]) for token in data["added_tokens"]}
-            plain = {**data, "added_tokens": [], "post_processor": None}
+            plain: dict[str, Any] = {**data, "added_tokens": [], "post_processor": None}
             full = {**data, "post_processor": None}
             self._full = tokenizers.Tokenizer.from_str(json.dumps(full))
             self._plain = tokenizers.Tokenizer.from_str(json.dumps(plain))
@@ -165,7 +166,7 @@ class Detokenizer:
 
     def __init__(self, tokenizer: Tokenizer, *, skip_control: bool = False):
         self._tokenizer = tokenizer
-        self._skipped = tokenizer.control_ids if skip_control else frozenset()
+        self._skipped: frozenset[int] = tokenizer.control_ids if skip_control else frozenset()
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_ids: Iterable[int]) -> str:
