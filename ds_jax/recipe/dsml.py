@@ -7,6 +7,7 @@ escapes names or values and never parses. In: tools and calls. Out: pieces on a 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, cast
 
 from ds_jax.recipe import conversation as conv
 from ds_jax.recipe import json_text
@@ -108,7 +109,8 @@ def _parameters(arguments: str) -> list[tuple[str, bool, str]]:
         parsed = None
     if not isinstance(parsed, dict):
         return [("arguments", True, arguments)]
+    record = cast("dict[str, Any]", parsed)
     return [
         (name, True, value) if isinstance(value, str) else (name, False, json_text.dumps(value))
-        for name, value in parsed.items()
+        for name, value in record.items()
     ]
