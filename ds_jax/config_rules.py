@@ -111,7 +111,7 @@ def _check_sizes(model: config.Model) -> None:
     positive(model, "sliding_window", "max_position_embeddings", "rope_theta")
     positive(model, "compress_rope_theta", "routed_scaling_factor", "swiglu_limit", "gate_temp")
     positive(model, "hc_mult", "hc_sinkhorn_iters", "hc_eps", "rms_norm_eps")
-    one_of(model, "n_shared_experts", (1,))
+    positive(model, "n_shared_experts")
     for switch in ("hc_shifted", "use_fp4_sparse_kv", "dspark_target_attn_input"):
         one_of(model, switch, (True,))
     if model.num_experts_per_tok > model.n_routed_experts:

@@ -52,4 +52,4 @@ def _sieve(low: int, high: int) -> list[int]:
     for divisor in range(2, math.isqrt(high - 1) + 1):
         first = max(divisor * divisor, -(-low // divisor) * divisor)
         is_prime[first - low :: divisor] = False
-    return [int(p) for p in np.flatnonzero(is_prime) + low]
+    return [low + int(p) for p in np.nonzero(is_prime)[0]]
