@@ -7,9 +7,12 @@ import subprocess
 import sys
 import tomllib
 
+import jax.numpy as jnp
+import jaxtyping
 import pytest
 
 import ds_jax
+from ds_jax.pallas_kernels import quantize
 
 PACKAGE = pathlib.Path(ds_jax.__file__).parent
 ROOT = PACKAGE.parent
@@ -81,3 +84,9 @@ def test_imports_only_point_down():
     command = [str(pathlib.Path(sys.executable).parent / "lint-imports"), "--no-cache"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_shapes_in_signatures_are_checked_under_pytest():
+    floats = jnp.zeros((2, 4), jnp.float32)
+    with pytest.raises(jaxtyping.TypeCheckError, match="packed"):
+        quantize.decode_fp4(floats)
