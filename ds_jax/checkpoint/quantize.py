@@ -13,6 +13,7 @@ Out: `QuantArray`s, or the same values dequantised with a gradient that passes s
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from ds_jax.pallas_kernels import quantize
 from ds_jax.sharding.params import BLOCK, ParamSpec, QuantArray
 
 
+@functools.partial(jax.jit, static_argnames="storage")
 def encode(storage: str, x: Float[Array, "... o i"]) -> QuantArray:
     """Quantises a weight; works for every expert at once."""
     values, scale = _parts(storage, x.astype(jnp.float32))

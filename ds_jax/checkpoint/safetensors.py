@@ -93,10 +93,11 @@ def write(
     with atomic_file(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for t in tensors:
-            values = np.ascontiguousarray(fetch(t.name)).reshape(t.shape)
-            if values.dtype.itemsize != DTYPES[t.dtype].itemsize:
-                raise ValueError(f"{t.name}: {values.dtype=} cannot be stored as {t.dtype}")
-            file.write(values.view(np.uint8).data if values.size else b"")
+            values = np.asarray(fetch(t.name), order="C")
+            if (values.shape, values.dtype.itemsize) != (t.shape, DTYPES[t.dtype].itemsize):
+                given = f"{values.dtype} {list(values.shape)}"
+                raise ValueError(f"{t.name}: {given} is not {t.dtype} {list(t.shape)}")
+            file.write(values.reshape(-1).view(np.uint8).data)
 
 
 @contextlib.contextmanager

@@ -154,7 +154,7 @@ def _fetch(read: Callable[[str], tuple[str, QuantArray | np.ndarray]], quantized
         if storage in ("bf16", "f32") or not quantized:
             kind = safetensors.DTYPES["F32" if storage == "f32" else "BF16"]
             return {"weight": values.astype(kind)}
-        coded = jax.jit(quantize.encode, static_argnums=0)(storage, jnp.asarray(values))
+        coded = quantize.encode(storage, jnp.asarray(values))
         return {"weight": np.asarray(coded.data), "scale": np.asarray(coded.scale)}
 
     return lambda name: encoded(_base(name))["scale" if name.endswith(".scale") else "weight"]
