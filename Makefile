@@ -25,7 +25,7 @@ bench: $(READY) ## speed on this machine
 lint: $(READY) ## style, types and import layers
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	$(MAKE) --no-print-directory types layers
+	@$(MAKE) --no-print-directory types layers
 
 types: $(READY) ## type checks
 	$(VENV)/bin/pyright --pythonpath $(PY)
