@@ -6,9 +6,8 @@ Never opens a file. In: a tree of ParamSpec. Out: tables of `Stored`.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -97,27 +96,18 @@ def strip_prefix(name: str) -> str:
     return name.removeprefix("model.")
 
 
-def text_inventory(model: config.Model) -> list[TensorInfo]:
-    """Tensors of the text model."""
-    return inventory(deepseek_v41.spec(model), model.quantization is not None)
-
-
-def dspark_inventory(model: config.Model) -> list[TensorInfo]:
-    """Tensors of the DSpark blocks (`mtp.*`); empty where the model has none."""
+def dspark_spec(model: config.Model) -> list[Any]:
+    """Declarations of the DSpark blocks (`mtp.*`); empty where the model has none."""
     d, blocks = model.hidden_size, model.num_nextn_predict_layers
     if not blocks:
         return []
-
-    def plain(name: str, *shape: int) -> ParamSpec:
-        return ParamSpec(shape, "bf16", (None,) * len(shape), (name,))
-
     last, rank = blocks - 1, model.dspark_markov_rank
     width = len(model.dspark_target_layer_ids) * d
     specs: list[Any] = [
         (
             attention.spec(model, f"mtp.{b}.attn"),
-            plain(f"mtp.{b}.attn_norm.weight", d),
-            plain(f"mtp.{b}.ffn_norm.weight", d),
+            _plain(f"mtp.{b}.attn_norm.weight", d),
+            _plain(f"mtp.{b}.ffn_norm.weight", d),
             hyper_connections.spec(model, f"mtp.{b}.hc_attn"),
             hyper_connections.spec(model, f"mtp.{b}.hc_ffn"),
             moe.spec(model, f"mtp.{b}.ffn", model.dspark_n_routed_experts),
@@ -125,23 +115,23 @@ def dspark_inventory(model: config.Model) -> list[TensorInfo]:
         for b in range(blocks)
     ]
     specs += [
-        ParamSpec((d, width), "fp8", (None, None), ("mtp.0.main_proj",)),
-        plain("mtp.0.main_norm.weight", d),
-        plain(f"mtp.{last}.norm.weight", d),
-        plain(f"mtp.{last}.markov_head.embed.weight", model.vocab_size, rank),
-        plain(f"mtp.{last}.markov_head.head.weight", model.vocab_size, rank),
-        plain(f"mtp.{last}.confidence_head.proj.weight", 1, d + rank),
+        ParamSpec((d, width), "fp8", (None, None), ("mtp.0.main_proj",), width),
+        _plain("mtp.0.main_norm.weight", d),
+        _plain(f"mtp.{last}.norm.weight", d),
+        _plain(f"mtp.{last}.markov_head.embed.weight", model.vocab_size, rank),
+        _plain(f"mtp.{last}.markov_head.head.weight", model.vocab_size, rank),
+        _plain(f"mtp.{last}.confidence_head.proj.weight", 1, d + rank),
     ]
-    return inventory(specs, model.quantization is not None)
+    return specs
 
 
-def vision_inventory(model: config.Model, vision: config.Vision) -> list[TensorInfo]:
-    """Tensors of the vision tower, its aligner and the image delimiters; all bf16."""
+def vision_spec(model: config.Model, vision: config.Vision) -> list[ParamSpec]:
+    """Declarations of the vision tower, its aligner and the image delimiters; all bf16."""
     d, v, f = model.hidden_size, vision.hidden_size, vision.intermediate_size
     cell = vision.downsample_ratio**2 * v
-    shapes: dict[str, tuple[int, ...]] = {name: (d,) for name in _OTHER_NAMES}
-    shapes["vision.patch_embed.proj.weight"] = (v, 3 * vision.patch_size**2)
-    shapes["vision.patch_embed.proj.bias"] = (v,)
+    specs = [_plain(name, d) for name in _OTHER_NAMES]
+    specs.append(_plain("vision.patch_embed.proj.weight", v, 3 * vision.patch_size**2))
+    specs.append(_plain("vision.patch_embed.proj.bias", v))
     for n in range(vision.num_hidden_layers):
         block = {
             "attn.wqkv.weight": (3 * v, v),
@@ -153,19 +143,21 @@ def vision_inventory(model: config.Model, vision: config.Vision) -> list[TensorI
             "norm1.weight": (v,),
             "norm2.weight": (v,),
         }
-        shapes |= {f"vision.blocks.{n}.{name}": shape for name, shape in block.items()}
-    shapes["vision.norm.weight"] = (v,)
-    shapes |= {"aligner.w1.weight": (d, cell), "aligner.w1.bias": (d,)}
-    shapes |= {"aligner.w2.weight": (d, d), "aligner.w2.bias": (d,)}
-    return [TensorInfo(name, "BF16", shape) for name, shape in shapes.items()]
+        specs += [_plain(f"vision.blocks.{n}.{name}", *shape) for name, shape in block.items()]
+    specs.append(_plain("vision.norm.weight", v))
+    specs += [_plain("aligner.w1.weight", d, cell), _plain("aligner.w1.bias", d)]
+    specs += [_plain("aligner.w2.weight", d, d), _plain("aligner.w2.bias", d)]
+    return specs
 
 
-def full_inventory(model: config.Model, vision: config.Vision | None) -> list[TensorInfo]:
-    """Tensors of the whole checkpoint: text model, DSpark, vision."""
-    found = text_inventory(model) + dspark_inventory(model)
-    return found + (vision_inventory(model, vision) if vision else [])
+def full_spec(model: config.Model, vision: config.Vision | None) -> dict[str, Any]:
+    """Declarations of the whole checkpoint by part: text, dspark, vision."""
+    return {
+        "text": deepseek_v41.spec(model),
+        "dspark": dspark_spec(model),
+        "vision": vision_spec(model, vision) if vision else [],
+    }
 
 
-def count_by_dtype(tensors: Iterable[TensorInfo]) -> dict[str, int]:
-    """Number of tensors of each stored dtype."""
-    return dict(collections.Counter(t.dtype for t in tensors))
+def _plain(name: str, *shape: int) -> ParamSpec:
+    return ParamSpec(shape, "bf16", (None,) * len(shape), (name,), shape[-1])

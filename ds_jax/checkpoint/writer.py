@@ -195,7 +195,7 @@ def new_folder(path: pathlib.Path, overwrite: bool = False) -> Iterator[pathlib.
         yield folder
         if path.exists():
             for file in path.iterdir():
-                if not _belongs(file.name) and not (folder / file.name).exists():
+                if not belongs(file.name) and not (folder / file.name).exists():
                     (shutil.copytree if file.is_dir() else shutil.copy2)(file, folder / file.name)
             os.replace(path, temporary / "old")
         os.replace(folder, path)
@@ -203,5 +203,6 @@ def new_folder(path: pathlib.Path, overwrite: bool = False) -> Iterator[pathlib.
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _belongs(name: str) -> bool:
+def belongs(name: str) -> bool:
+    """Whether a file of this name is written anew with every checkpoint."""
     return name.endswith(".safetensors") or name in (reader.INDEX, "config.json")
