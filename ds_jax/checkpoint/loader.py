@@ -163,7 +163,7 @@ def _dequantized(checkpoint: reader.Checkpoint, spec: ParamSpec) -> Fill:
 
 
 def _place(
-    target: jax.ShapeDtypeStruct,
+    target: jax.Array | jax.ShapeDtypeStruct,
     sharding: NamedSharding | None,
     pieces: list[names.Stored],
     spec: ParamSpec,
@@ -187,7 +187,7 @@ def _place(
 
 
 def _assemble(
-    target: jax.ShapeDtypeStruct,
+    target: jax.Array | jax.ShapeDtypeStruct,
     index: tuple[slice, ...],
     pieces: list[names.Stored],
     spec: ParamSpec,

@@ -33,6 +33,14 @@ Fetch = Callable[[str], np.ndarray]
 MAX_SHARD_BYTES = 5 * 2**30
 
 
+@dataclasses.dataclass(frozen=True)
+class Coded:
+    """A quantised checkpoint tensor on the host."""
+
+    data: np.ndarray
+    scale: np.ndarray
+
+
 def save(
     path: str | pathlib.Path,
     model: config.Model,
@@ -106,7 +114,7 @@ def from_params(spec_tree: Any, params: Any, quantized: bool) -> Fetch:
         for piece in names.stored(spec, False)
     }
 
-    def read(base: str) -> tuple[str, QuantArray | np.ndarray]:
+    def read(base: str) -> tuple[str, Coded | np.ndarray]:
         spec, leaf, piece = table[base]
         rows = slice(piece.row, piece.row + piece.info.shape[0])
         index = (rows,) if piece.expert is None else (piece.expert, rows)
@@ -114,8 +122,7 @@ def from_params(spec_tree: Any, params: Any, quantized: bool) -> Fetch:
             scales = index
             if spec.storage == "fp8":
                 scales = (*index[:-1], slice(rows.start // 32, -(-rows.stop // 32)))
-            cut = QuantArray(np.asarray(leaf.data[index]), np.asarray(leaf.scale[scales]), "")
-            return spec.storage, cut
+            return spec.storage, Coded(np.asarray(leaf.data[index]), np.asarray(leaf.scale[scales]))
         return spec.storage, np.asarray(leaf[index])
 
     return _fetch(read, quantized)
@@ -129,23 +136,23 @@ def from_checkpoint(source: reader.Checkpoint, spec_tree: Any, quantized: bool) 
         for piece in names.stored(spec, False)
     }
 
-    def read(base: str) -> tuple[str, QuantArray | np.ndarray]:
+    def read(base: str) -> tuple[str, Coded | np.ndarray]:
         scale = f"{base}.scale"
         name = base if base in source.tensors else f"{base}.weight"
         if table[base].quantizable and scale in source.tensors:
-            return table[base].storage, QuantArray(source.read(name), source.read(scale), "")
+            return table[base].storage, Coded(source.read(name), source.read(scale))
         return table[base].storage, source.read(name)
 
     return _fetch(read, quantized)
 
 
-def _fetch(read: Callable[[str], tuple[str, QuantArray | np.ndarray]], quantized: bool) -> Fetch:
+def _fetch(read: Callable[[str], tuple[str, Coded | np.ndarray]], quantized: bool) -> Fetch:
     """Converts what `read` gives for a tensor into what the target layout stores."""
 
     @functools.lru_cache(maxsize=1)  # weight and scale come one after the other
     def encoded(base: str) -> dict[str, np.ndarray]:
         storage, values = read(base)
-        if isinstance(values, QuantArray):
+        if isinstance(values, Coded):
             if quantized:
                 return {"weight": values.data, "scale": values.scale}
             values = decode.dequantize(storage, values.data, values.scale)

@@ -6,6 +6,7 @@ In: model, mesh, engine and cache sizes. Out: text.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
 
@@ -54,12 +55,11 @@ def report(
     quantized = model.quantization is not None and engine.weights != "dequantized"
     size = footprint.measure(model, mesh, engine, cache, numerics, quantized=quantized)
     if collectives is None:
-
-        def collectives() -> Sequence[Collective]:
-            return traffic.decode_collectives(
-                model, mesh, engine, cache, numerics, quantized=quantized
-            )
-
+        collectives = functools.partial(
+            traffic.decode_collectives,
+            *(model, mesh, engine, cache, numerics),
+            quantized=quantized,
+        )
     memory = dict(DEVICE_MEMORY)
     if device_memory_gib is not None:
         memory = {"given device": device_memory_gib * GIB}

@@ -95,7 +95,8 @@ def trace_decode(
     packed = jax.ShapeDtypeStruct((devices.size * key.sequences, words), jnp.int32)
     tables = footprint.hash_tables(model) if model.engram_layer_ids else None
     specs = rules.partition_specs(spec_tree, quantized)
-    return step.build(ctx, layout, key, devices, specs).trace(weights, tables, state, packed)
+    jitted: Any = step.build(ctx, layout, key, devices, specs)
+    return jitted.trace(weights, tables, state, packed)
 
 
 def of_jaxpr(jaxpr: Any) -> list[Collective]:

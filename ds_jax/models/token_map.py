@@ -28,7 +28,7 @@ def compressed_ids(tokenizer: str | pathlib.Path | Tokenizer) -> np.ndarray:
       tokenizer: a tokenizer, or the path of a tokenizer.json.
     Source: the checkpoint's own token map; it is not stored, so it is derived again.
     """
-    if not isinstance(tokenizer, Tokenizer):
+    if isinstance(tokenizer, str | pathlib.Path):
         tokenizer = _read(pathlib.Path(tokenizer))
     normalizer = _normalizer()
     numbers: dict[str, int] = {}
@@ -36,7 +36,7 @@ def compressed_ids(tokenizer: str | pathlib.Path | Tokenizer) -> np.ndarray:
     for token_id in range(tokenizer.get_vocab_size(with_added_tokens=True)):
         text = tokenizer.decode([token_id], skip_special_tokens=False)
         if "\ufffd" in text:
-            key = tokenizer.id_to_token(token_id)
+            key = tokenizer.id_to_token(token_id) or text
         else:
             key = normalizer.normalize_str(text) or text
         found.append(numbers.setdefault(key, len(numbers)))

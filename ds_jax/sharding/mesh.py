@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh
@@ -114,8 +115,8 @@ def abstract(spec: MeshSpec) -> AbstractMesh:
     return AbstractMesh(spec.shape, AXES, axis_types=(AxisType.Auto,) * 2)
 
 
-def find_devices(platform: str | None = None) -> list[jax.Device]:
-    """Devices of a platform, verified to be of that platform.
+def find_devices(platform: str | None = None) -> list[Any]:
+    """The `jax.Device`s of a platform, verified to be of that platform.
 
     A plugin that fails to load may leave jax on another platform without an error, hence the check.
     """

@@ -83,6 +83,11 @@ class QuantArray:
     storage: str = dataclasses.field(metadata={"static": True})
 
 
+def quant_like(data: Any, scale: Any, storage: str) -> QuantArray:
+    """A QuantArray that describes one: its fields hold shapes or placements instead of arrays."""
+    return QuantArray(data, scale, storage)
+
+
 def rows_padded(spec: ParamSpec, row_multiple: int) -> tuple[int, ...]:
     """Shape of a parameter whose table rows (logical axis "rows") fill up to a multiple."""
     return tuple(
@@ -116,7 +121,7 @@ def abstract(spec_tree: Any, quantized: bool, dtype: Any, row_multiple: int = 1)
         shape = rows_padded(spec, row_multiple)
         if quantized and spec.quantizable:
             data = jnp.uint8 if spec.storage == "fp4" else jnp.float8_e4m3fn
-            return QuantArray(
+            return quant_like(
                 jax.ShapeDtypeStruct(data_shape(spec.storage, shape), data),
                 jax.ShapeDtypeStruct(scale_shape(spec.storage, shape), jnp.uint8),
                 spec.storage,

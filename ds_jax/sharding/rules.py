@@ -6,6 +6,7 @@ Out: PartitionSpecs (for shard_map) and NamedShardings (for loading), one for ea
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from ds_jax.sharding.params import ParamSpec, QuantArray
+from ds_jax.sharding.params import ParamSpec, quant_like
 
 Rules = Mapping[str, tuple[str, ...]]
 
@@ -35,7 +36,7 @@ def partition_specs(spec_tree: Any, quantized: bool, rules: Rules = DEFAULT) -> 
 
     def leaf(spec: ParamSpec) -> Any:
         split = partition_spec(spec, rules)
-        return QuantArray(split, split, spec.storage) if quantized and spec.quantizable else split
+        return quant_like(split, split, spec.storage) if quantized and spec.quantizable else split
 
     return jax.tree.map(leaf, spec_tree)
 
@@ -53,7 +54,6 @@ def shardings(
 
 def row_multiple(mesh: Mesh | AbstractMesh | None, rules: Rules = DEFAULT) -> int:
     """What the rows of a table are padded to so that every device holds equally many."""
-    count = 1
-    for axis in rules.get("rows", ()) if mesh is not None else ():
-        count *= mesh.shape[axis]
-    return count
+    if mesh is None:
+        return 1
+    return math.prod(mesh.shape[axis] for axis in rules.get("rows", ()))
