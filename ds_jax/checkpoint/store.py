@@ -49,10 +49,14 @@ def restore(path: str | pathlib.Path, target: Any, resizable: Collection[str] = 
         raise CheckpointError(f"{path}: does not exist; give a folder written by store.save")
     with ocp.StandardCheckpointer() as checkpointer:
         try:
-            found = checkpointer.metadata(path).item_metadata.tree
-        except (AttributeError, ValueError, FileNotFoundError) as error:
+            stored = checkpointer.metadata(path)
+        except (ValueError, FileNotFoundError) as error:
             raise CheckpointError(f"{path}: not a folder written by store.save") from error
-        _check(path, _shapes(found), _shapes(target), resizable)
+        stored = getattr(stored, "item_metadata", stored)  # older orbax gives the tree at once
+        stored = getattr(stored, "tree", stored)
+        if not stored:
+            raise CheckpointError(f"{path}: not a folder written by store.save")
+        _check(path, _shapes(stored), _shapes(target), resizable)
         return checkpointer.restore(path, target, strict=not resizable)
 
 
