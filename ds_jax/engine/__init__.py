@@ -1,0 +1,1 @@
+"""One replica: from token ids to the compiled steps and back."""

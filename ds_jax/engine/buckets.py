@@ -1,0 +1,125 @@
+"""The sizes a step may have: the single source of truth for programs and warm-up.
+
+Decides which sizes exist and to which one a need is rounded up. Never compiles, imports no jax.
+In: `config.Engine`, `config.Cache`. Out: `StepKey`s, each of which is one compiled program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ds_jax import config
+
+
+@dataclasses.dataclass(frozen=True)
+class StepKey:
+    """Static sizes of a step.
+
+    Attributes:
+      sequences: rows of the batch per data-parallel rank (B).
+      tokens: tokens a sequence brings (U).
+      pages: width of the page table (Z).
+      fresh: every sequence starts at position 0.
+      feeds_back: the token comes from the device (decode), not from the host.
+      all_logits: logits of every row instead of the last one; nothing is sampled.
+    """
+
+    sequences: int
+    tokens: int
+    pages: int
+    fresh: bool = False
+    feeds_back: bool = False
+    all_logits: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Buckets:
+    """Ascending sizes; a need is rounded up to the next one.
+
+    Attributes:
+      chunks: tokens of a prefill chunk.
+      sequences: sequences of a rank in one step.
+      pages: widths of the page table.
+      page_tokens: tokens of a page.
+    """
+
+    chunks: tuple[int, ...]
+    sequences: tuple[int, ...]
+    pages: tuple[int, ...]
+    page_tokens: int
+
+    @classmethod
+    def plan(cls, engine: config.Engine, cache: config.Cache) -> Buckets:
+        """Sizes for a replica: sequences in powers of 2, page widths in powers of 4."""
+        most = pages_for(engine.max_context, cache.page_tokens)
+        chunks = tuple(c for c in engine.chunk_tokens if c < engine.max_context)
+        if len(chunks) < len(engine.chunk_tokens):
+            chunks += (engine.max_context,)
+        return cls(
+            chunks=chunks,
+            sequences=_powers(2, engine.max_sequences),
+            pages=_powers(4, most),
+            page_tokens=cache.page_tokens,
+        )
+
+    def decode(self, sequences: int, context: int) -> StepKey:
+        """The decode step for so many sequences of at most `context` positions."""
+        return StepKey(
+            sequences=_up(self.sequences, sequences),
+            tokens=1,
+            pages=self.width(context),
+            feeds_back=True,
+        )
+
+    def prefill(
+        self, sequences: int, tokens: int, context: int, *, fresh: bool, all_logits: bool = False
+    ) -> StepKey:
+        """The prefill step for chunks of at most `tokens` that end at most at `context`.
+
+        A fresh chunk reads no page, so its table is just wide enough to write.
+        """
+        tokens = _up(self.chunks, tokens)
+        pages = pages_for(tokens, self.page_tokens) if fresh else self.width(context)
+        group = 1 if sequences == 1 else self.group(tokens)
+        return StepKey(group, tokens, pages, fresh, False, all_logits)
+
+    def group(self, tokens: int) -> int:
+        """Sequences that share a prefill step: as many as fill the longest chunk, at most the most."""
+        room = max(1, self.chunks[-1] // _up(self.chunks, tokens))
+        return max(s for s in self.sequences if s <= room)
+
+    def width(self, context: int) -> int:
+        """Width of the page table for sequences of at most `context` positions."""
+        return _up(self.pages, pages_for(context, self.page_tokens))
+
+    def keys(self) -> list[StepKey]:
+        """Every program that generating text can need."""
+        found: dict[StepKey, None] = {}
+        for pages in self.pages:
+            context = pages * self.page_tokens
+            for tokens in self.chunks:
+                for sequences in sorted({1, self.group(tokens)}):
+                    found[self.prefill(sequences, tokens, context, fresh=True)] = None
+                    found[self.prefill(sequences, tokens, context, fresh=False)] = None
+            for sequences in self.sequences:
+                found[self.decode(sequences, context)] = None
+        return list(found)
+
+
+def pages_for(tokens: int, page_tokens: int) -> int:
+    """Pages that hold so many tokens."""
+    return -(-tokens // page_tokens)
+
+
+def _powers(base: int, most: int) -> tuple[int, ...]:
+    sizes = [1]
+    while sizes[-1] < most:
+        sizes.append(min(sizes[-1] * base, most))
+    return tuple(sizes)
+
+
+def _up(sizes: tuple[int, ...], need: int) -> int:
+    for size in sizes:
+        if size >= need:
+            return size
+    raise AssertionError(f"{need} is above the largest size {sizes[-1]}: admission let it through")

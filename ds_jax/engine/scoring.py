@@ -1,0 +1,41 @@
+"""Teacher-forced logits of a sequence of any length, through the cache like a real request.
+
+Decides how the sequence is cut into chunks. Never samples. In: token ids. Out: float32 logits [T V].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ds_jax import records
+from ds_jax.engine import batch as batches
+from ds_jax.engine.runner import Runner
+
+
+def score(
+    runner: Runner, token_ids: Sequence[int], cuts: Sequence[int] = ()
+) -> Float[np.ndarray, "T V"]:
+    """Logits of every position. Mutates the runner's state: slot 0 of rank 0 is used.
+
+    Args:
+      cuts: positions at which a chunk must end besides those the buckets ask for.
+    """
+    params = records.SamplingParams(temperature=0)
+    pieces = []
+    ends = sorted({*cuts, len(token_ids)})
+    start = 0
+    while start < len(token_ids):
+        end = min(next(e for e in ends if e > start), start + runner.buckets.chunks[-1])
+        key = runner.buckets.prefill(
+            1, end - start, len(token_ids), fresh=start == 0, all_logits=True
+        )
+        before = token_ids[max(0, start - runner.back) : start]
+        pages = runner.pages_of(0)
+        row = batches.Row(0, 0, start, token_ids[start:end], before, pages, params, 0)
+        output, (place,) = runner.launch(key, [row])
+        pieces.append(np.asarray(output.logits)[place, : end - start])
+        start = end
+    return np.concatenate(pieces)

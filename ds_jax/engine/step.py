@@ -1,0 +1,146 @@
+"""The compiled steps: (cache, packed batch) -> (cache, tokens).
+
+Decides what one step does on a device and how its arrays are split over the mesh. Never plans, never
+looks at a clock. In: parameters, cache, recent ids, one packed array. Out: the same cache (donated),
+sampled tokens and logits.
+
+The whole step runs inside one shard_map: attention and caches are local to a rank, experts and
+Engram rows are reached by collectives. Sequences, slots and pages are split over both mesh axes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Int
+
+from ds_jax.engine import batch as batches
+from ds_jax.engine.buckets import StepKey
+from ds_jax.models import cache as caches
+from ds_jax.models import deepseek_v41, engram, memory
+from ds_jax.models.context import Context
+from ds_jax.sampling import sample
+from ds_jax.sharding.mesh import AXES
+
+SPLIT = P(AXES)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What a step changes: donated to it and returned."""
+
+    cache: caches.Cache
+    recent: jax.Array  # [slots back+1] int32, the last ids of every slot, the newest last
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class StepOutput:
+    """What a step tells: tokens [B] int32 and float32 logits, [B V] or [B U V] for `all_logits`."""
+
+    tokens: jax.Array
+    logits: jax.Array
+
+
+def look_back(ctx: Context) -> int:
+    """Ids before a token that its Engram rows depend on."""
+    return ctx.model.engram_max_ngram_size - 1 if ctx.model.engram_layer_ids else 0
+
+
+def init_state(ctx: Context, layout: caches.Layout) -> State:
+    """The zeroed state of one rank."""
+    recent = jnp.zeros((layout.num_slots, look_back(ctx) + 1), jnp.int32)
+    return State(caches.init(ctx, layout), recent)
+
+
+def step(
+    ctx: Context,
+    layout: caches.Layout,
+    key: StepKey,
+    params: deepseek_v41.Params,
+    tables: engram.HashTables | None,
+    state: State,
+    packed: Int[Array, "B words"],
+) -> tuple[State, StepOutput]:
+    """One step of one rank.
+
+    Sequences whose last chunk this is continue with the sampled token: the next decode step finds it
+    in `State.recent`. A chunk that is not the last one leaves a token there that nobody reads.
+    """
+    back = look_back(ctx)
+    batch, controls = batches.unpack(packed, key, back, state.recent)
+    access = memory.Access(layout, key.fresh)
+    cache, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, state.cache)
+    assert cache is not None, "a step has a cache"
+    b, u, d = out.hidden.shape
+    if key.all_logits:
+        logits = deepseek_v41.logits(ctx, params, out.hidden.reshape(b * u, d)).reshape(b, u, -1)
+        return State(cache, state.recent), StepOutput(jnp.zeros(b, jnp.int32), logits)
+    last = jnp.maximum(batch.lens - 1, 0)
+    logits = deepseek_v41.logits(ctx, params, out.hidden[jnp.arange(b), last])
+    tokens = sample.sample(logits, controls)
+    line = jnp.concatenate([batch.lookback_ids, batch.token_ids], axis=1)
+    kept = jnp.take_along_axis(line, last[:, None] + 1 + jnp.arange(back)[None, :], axis=1)
+    newest = jnp.concatenate([kept, tokens[:, None]], axis=1)
+    recent = state.recent.at[batch.slots].set(newest, mode="drop")
+    return State(cache, recent), StepOutput(tokens, logits)
+
+
+def state_specs(state: Any) -> State:
+    """Slots and pages are split over all devices."""
+    cache = jax.tree.map(lambda _: SPLIT, state.cache)
+    return State(dataclasses.replace(cache, window=P(None, AXES)), SPLIT)
+
+
+def build(
+    ctx: Context,
+    layout: caches.Layout,
+    key: StepKey,
+    mesh: Mesh | AbstractMesh,
+    param_specs: Any,
+) -> Callable[..., tuple[State, StepOutput]]:
+    """The jitted step over the mesh: (params, tables, state, packed) -> (state, output).
+
+    Args:
+      layout: sizes of ONE rank's cache; the state given to the step holds all ranks, slots and pages
+        of rank r following those of rank r - 1.
+      param_specs: PartitionSpecs with the structure of the parameters.
+    Sharding: packed rows of rank r are rows r * B to (r + 1) * B. The state is donated.
+    """
+    run = functools.partial(step, ctx, layout, key)
+    if mesh.size == 1:
+        return jax.jit(run, donate_argnums=2)
+    shapes = jax.eval_shape(functools.partial(init_state, ctx, layout))
+    states = state_specs(shapes)
+    mapped = jax.shard_map(
+        run,
+        mesh=mesh,
+        in_specs=(param_specs, P(), states, SPLIT),
+        out_specs=(states, SPLIT),
+        check_vma=False,
+    )
+    return jax.jit(mapped, donate_argnums=2)
+
+
+def global_state(ctx: Context, layout: caches.Layout, mesh: Mesh) -> State:
+    """The zeroed state of all ranks, on its devices."""
+    whole = dataclasses.replace(
+        layout,
+        num_slots=layout.num_slots * mesh.size,
+        num_pages=layout.num_pages * mesh.size,
+    )
+    make = functools.partial(init_state, ctx, whole)
+    shardings = jax.tree.map(
+        lambda spec: NamedSharding(mesh, spec),
+        state_specs(jax.eval_shape(make)),
+        is_leaf=lambda x: isinstance(x, P),
+    )
+    return jax.jit(make, out_shardings=shardings)()

@@ -1,0 +1,268 @@
+"""The model behind one object: generate, stream, score, trace.
+
+Decides how text becomes requests and events become text. Never plans steps, never touches arrays of the
+cache. In: a checkpoint and prompts. Out: results, text pieces, logits, named intermediates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Float
+
+from ds_jax import config, tracing
+from ds_jax.checkpoint import loader
+from ds_jax.engine import offline, platform, scoring, vocabulary
+from ds_jax.engine.runner import Runner, place_params, scans_by_default
+from ds_jax.errors import ConfigError, RequestError
+from ds_jax.models import deepseek_v41, engram
+from ds_jax.records import GenerateRequest, GenerateResult, SamplingParams, TokenEvent, Usage
+from ds_jax.recipe import conversation, render
+from ds_jax.recipe.tokenizer import Tokenizer
+from ds_jax.sharding.mesh import MeshSpec
+
+TINY = pathlib.Path(__file__).parent / "assets" / "tiny"
+Prompt = str | Sequence[int]
+
+
+class Pipeline:
+    """A loaded model on a mesh. One call at a time: every call moves the cache forward.
+
+    Args:
+      model: the text model's config.
+      params: its parameters, one entry a layer.
+      tokenizer: text to ids and back; None: prompts are token ids and results have no text.
+      token_map: compressed id of every token id; needed where the model has Engram layers.
+      mesh: such as "ep1", "ep8" or "ep2,dp8".
+      numerics: "released", "float32" or the three switches.
+      weights: only recorded: parameters are used as they are.
+      platform_name: "cpu", "cuda", "tpu" or the name of a PJRT plugin; None: what jax chooses.
+      max_sequences: sequences a device holds at once.
+      max_context: positions of a sequence, prompt and output together; None: the model's, at most 4096.
+      chunk_tokens: prefill chunk lengths.
+      scan_layers: scan over repeating layers; None: where the model is deep.
+      cache_format: "packed", "dequantized" or "auto".
+      page_tokens: tokens of a cache page.
+
+    Raises:
+      ConfigError: a model, mesh, platform or tokenizer that cannot work.
+    """
+
+    def __init__(
+        self,
+        model: config.Model,
+        params: deepseek_v41.Params,
+        tokenizer: Tokenizer | None = None,
+        *,
+        token_map: np.ndarray | None = None,
+        mesh: str = "ep1",
+        numerics: str | config.Numerics = "released",
+        platform_name: str | None = None,
+        max_sequences: int = 8,
+        max_context: int | None = None,
+        chunk_tokens: tuple[int, ...] = (16, 64, 512),
+        scan_layers: bool | None = None,
+        cache_format: str = "auto",
+        page_tokens: int = 128,
+    ):
+        spec, devices = platform.open_mesh(mesh, platform_name)
+        spec.check(model)
+        choices = platform.choose(devices, numerics, "auto", cache_format)
+        limit = model.max_position_embeddings
+        context = min(limit, 4096) if max_context is None else max_context
+        if context > limit:
+            raise ConfigError(
+                f"max_context={context}: the model has max_position_embeddings={limit}; "
+                "ask for at most that"
+            )
+        engine = config.Engine(max_sequences, context, chunk_tokens)
+        cache = config.Cache(choices.cache_format, page_tokens)
+        stacked = scans_by_default(model) if scan_layers is None else scan_layers
+        tables = None
+        if model.engram_layer_ids:
+            tables = engram.hash_tables(model, vocabulary.check_token_map(model, token_map))
+        self.model = model
+        self.tokenizer = tokenizer
+        vocabulary.check_tokenizer(model, tokenizer)
+        self.runner = Runner(
+            model,
+            choices.numerics,
+            devices,
+            place_params(model, params, devices, stacked=stacked),
+            replicate(tables, devices),
+            engine,
+            cache,
+        )
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        path: str | pathlib.Path = "tiny",
+        *,
+        mesh: str = "ep1",
+        numerics: str | config.Numerics = "released",
+        weights: str = "auto",
+        platform_name: str | None = None,
+        program_cache: str | pathlib.Path | None = platform.DEFAULT_CACHE,
+        **options: Any,
+    ) -> Pipeline:
+        """Loads a checkpoint in the released layout.
+
+        Args:
+          path: folder with config.json, the tensors and tokenizer.json; "tiny": the embedded model.
+          weights: "quantized" keeps FP8/FP4 in memory, "dequantized" expands them, "auto" expands them
+            on CPU.
+          program_cache: folder that keeps compiled programs; None: jax's own setting.
+          options: as for `Pipeline`.
+
+        Raises:
+          ConfigError, CheckpointError: what cannot be read or does not fit, before device work.
+        """
+        folder = TINY if str(path) == "tiny" else pathlib.Path(path)
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{folder}: is not a folder; give a checkpoint folder with config.json and tensors, "
+                "or tiny"
+            )
+        model, _ = config.load(folder)
+        MeshSpec.parse(mesh).check(model)
+        platform.keep_programs(program_cache)
+        _, devices = platform.open_mesh(mesh, platform_name)
+        choices = platform.choose(devices, numerics, weights, options.get("cache_format", "auto"))
+        tokenizer, token_map = vocabulary.load(folder, model)
+        params = loader.load(
+            folder, model, weights=choices.weights, dtype=choices.dtype, mesh=devices
+        )
+        return cls(
+            model,
+            params,
+            tokenizer,
+            token_map=token_map,
+            mesh=mesh,
+            numerics=numerics,
+            platform_name=platform_name,
+            **options,
+        )
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None
+    ) -> list[GenerateResult]:
+        """Continues prompts: texts, or lists of token ids.
+
+        Returns: one result a prompt, in order.
+        Raises: RequestError naming the prompt: empty, too long, or an id out of range.
+        """
+        if isinstance(prompts, str) or (prompts and isinstance(prompts[0], (int, np.integer))):
+            prompts = [prompts]  # type: ignore[list-item]
+        requests = self.requests(prompts, params)  # type: ignore[arg-type]
+        collected: list[list[int]] = [[] for _ in requests]
+        reasons: list[Any] = [None] * len(requests)
+        for event in self.events(requests):
+            number = int(event.request_id)
+            if event.token_id is not None:
+                collected[number].append(event.token_id)
+            reasons[number] = event.finish_reason
+        return [
+            GenerateResult(
+                text=self.text(ids),
+                token_ids=tuple(ids),
+                finish_reason=reason,
+                usage=Usage(len(request.prompt_token_ids), len(ids)),
+            )
+            for request, ids, reason in zip(requests, collected, reasons, strict=True)
+        ]
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[str]:
+        """Yields the continuation in pieces of text; never a part of a character."""
+        if self.tokenizer is None:
+            raise RequestError("streaming text needs a tokenizer; use generate with token ids")
+        request = self.requests([prompt], params)
+        detokenizer = self.tokenizer.detokenizer(skip_control=True)
+        for event in self.events(request):
+            if event.token_id is not None:
+                piece = detokenizer.push([event.token_id])
+                if piece:
+                    yield piece
+        rest = detokenizer.finish()
+        if rest:
+            yield rest
+
+    def chat(
+        self, message: str, params: SamplingParams | None = None, *, thinking: bool = False
+    ) -> GenerateResult:
+        """Answers one user message."""
+        return self.generate([self.chat_prompt(message, thinking=thinking)], params)[0]
+
+    def chat_prompt(self, message: str, *, thinking: bool = False) -> list[int]:
+        """Token ids of a conversation with one user turn, up to where the model answers."""
+        if self.tokenizer is None:
+            raise RequestError("a conversation needs a tokenizer; give token ids instead")
+        turn = conversation.Conversation(
+            (conversation.UserMessage(message),), thinking_mode=thinking
+        )
+        return self.tokenizer.encode_segments(render.render(turn).segments)
+
+    def score(self, token_ids: Sequence[int]) -> Float[np.ndarray, "T V"]:
+        """Teacher-forced float32 logits of every position."""
+        (request,) = self.requests([token_ids], SamplingParams(max_tokens=1), room=0)
+        return scoring.score(self.runner, request.prompt_token_ids)
+
+    def trace(self, token_ids: Sequence[int]) -> dict[str, np.ndarray]:
+        """Named intermediates of one forward pass without a cache: see `tracing.trace`."""
+        (request,) = self.requests([token_ids], SamplingParams(max_tokens=1), room=0)
+        return tracing.trace(self.runner, request.prompt_token_ids)
+
+    def requests(
+        self, prompts: Iterable[Prompt], params: SamplingParams | None, room: int = 1
+    ) -> list[GenerateRequest]:
+        """Checked requests, named by their number; `room` positions must be left for output."""
+        params = params or SamplingParams()
+        made = []
+        for number, prompt in enumerate(prompts):
+            ids = self.token_ids(prompt)
+            vocabulary.check_prompt(ids, number, self.model, self.runner.engine.max_context, room)
+            made.append(GenerateRequest(str(number), ids, params))
+        return made
+
+    def events(self, requests: Sequence[GenerateRequest]) -> Iterator[TokenEvent]:
+        """Runs requests and yields their tokens as they come, sequences interleaved."""
+        seeds = [
+            secrets.randbits(64) if r.params.seq_seed is None else r.params.seq_seed
+            for r in requests
+        ]
+        ends = frozenset({self.model.eos_token_id})
+        return offline.OfflineLoop(self.runner, requests, seeds, ends).run()
+
+    def token_ids(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids of a prompt; text starts with the begin token."""
+        if not isinstance(prompt, str):
+            return tuple(int(i) for i in prompt)
+        if self.tokenizer is None:
+            raise RequestError("the checkpoint has no tokenizer.json; give prompts as token ids")
+        if not prompt:
+            return ()
+        return (self.model.bos_token_id, *self.tokenizer.encode(prompt))
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """Text of generated ids without control tokens; empty where there is no tokenizer."""
+        if self.tokenizer is None:
+            return ""
+        return self.tokenizer.decode(token_ids, skip_control=True)
+
+    def warm_up(self) -> int:
+        """Compiles every program that generating can need; returns how many."""
+        return self.runner.warm_up()
+
+
+def replicate(tables: engram.HashTables | None, mesh: Mesh) -> engram.HashTables | None:
+    """Hash constants on every device."""
+    if tables is None:
+        return None
+    return jax.device_put(tables, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))

@@ -1,0 +1,92 @@
+"""Draws the next token of every sequence from its logits.
+
+Decides the order of filters (temperature, then top-p, then top-k) and what a draw depends on: the
+sequence's seed, the absolute position of the token and the stream, never the place in the batch.
+Never changes logits for other reasons. In: logits and controls of each sequence. Out: token ids.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+STREAM_TARGET = 0  # draws of the target model
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Controls:
+    """How each sequence of a step is sampled."""
+
+    temperature: jax.Array  # [B] f32, 0 is greedy
+    top_p: jax.Array  # [B] f32, 1 keeps all
+    top_k: jax.Array  # [B] int32, below 1 keeps all
+    seed: jax.Array  # [B 2] uint32, (high, low) word of the sequence's seed
+    position: jax.Array  # [B] int32, absolute position of the token to draw
+
+
+def sample(logits: Float[Array, "B V"], controls: Controls) -> Int[Array, " B"]:
+    """Token ids: the most likely one where the temperature is 0, else a draw.
+
+    A draw is argmax(logits / temperature + g) over the kept tokens with Gumbel noise g, which is the
+    categorical distribution renormalised over them. The noise belongs to the token id, so a filter
+    never changes the noise of the tokens it keeps; ties go to the lower id.
+
+    Cost: greedy B V; a draw B V hashes; filters add a sort of B V. A step without draws or without
+    filters does not pay for them.
+    """
+    greedy = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    drawn = controls.temperature > 0
+    filtered = drawn & ((controls.top_p < 1) | (controls.top_k > 0))
+
+    def draw() -> jax.Array:
+        scaled = scale(logits, controls)
+        kept = lax.cond(
+            filtered.any(),
+            lambda: kept_tokens(scaled, controls.top_p, controls.top_k),
+            lambda: jnp.ones(scaled.shape, bool),
+        )
+        noisy = jnp.where(kept, scaled + noise(controls, scaled.shape[-1]), -jnp.inf)
+        return jnp.where(drawn, jnp.argmax(noisy, axis=-1).astype(jnp.int32), greedy)
+
+    return lax.cond(drawn.any(), draw, lambda: greedy)
+
+
+def scale(logits: Float[Array, "B V"], controls: Controls) -> Float[Array, "B V"]:
+    """Logits over temperature; greedy rows are left as they are."""
+    divisor = jnp.where(controls.temperature > 0, controls.temperature, 1.0)
+    return logits / divisor[:, None]
+
+
+def kept_tokens(
+    scaled: Float[Array, "B V"], top_p: Float[Array, " B"], top_k: Int[Array, " B"]
+) -> Bool[Array, "B V"]:
+    """Tokens that stay: the smallest most likely set reaching top_p, of it at most top_k.
+
+    Both filters keep a prefix of the tokens in order of probability, so one sort serves both; top_p
+    sees the probabilities of all tokens.
+    """
+    b, v = scaled.shape
+    ids = jnp.broadcast_to(jnp.arange(v), (b, v))
+    descending, order = lax.sort((-scaled, ids), dimension=1, num_keys=1, is_stable=True)
+    probs = jax.nn.softmax(-descending, axis=-1)
+    before = jnp.cumsum(probs, axis=-1) - probs
+    keep = (before < top_p[:, None]) | (top_p >= 1)[:, None]
+    keep &= (jnp.arange(v)[None, :] < top_k[:, None]) | (top_k < 1)[:, None]
+    keep = keep.at[:, 0].set(True)
+    return jnp.zeros((b, v), bool).at[jnp.arange(b)[:, None], order].set(keep)
+
+
+def noise(controls: Controls, vocab: int, stream: int = STREAM_TARGET) -> Float[Array, "B V"]:
+    """Gumbel noise of each sequence, a function of (seed, position, stream) alone."""
+
+    def row(seed: jax.Array, position: jax.Array) -> jax.Array:
+        key = jax.random.wrap_key_data(seed, impl="threefry2x32")
+        key = jax.random.fold_in(jax.random.fold_in(key, position), stream)
+        return jax.random.gumbel(key, (vocab,), jnp.float32)
+
+    return jax.vmap(row)(controls.seed, controls.position)
