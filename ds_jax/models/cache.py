@@ -18,6 +18,7 @@ float32 words where the numerics leave rows unrounded).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -93,11 +94,13 @@ class RowCodec:
       kind: "window" | "row" | "key".
       width: values a row.
       store: "packed" | "bf16" | "f32".
+      quantized: the kind's quantiser applies.
     """
 
     kind: str
     width: int
     store: str
+    quantized: bool
 
     @property
     def words(self) -> int:
@@ -113,15 +116,17 @@ class RowCodec:
         return jnp.dtype({"packed": "uint8", "bf16": "uint16", "f32": "uint32"}[self.store])
 
     def encode(self, x: Float[Array, "*s width"]) -> jax.Array:
-        """Unquantised rows -> words [*s words]; applies the kind's quantiser when packed.
+        """Unquantised rows -> words [*s words]; applies the kind's quantiser.
 
-        Packing starts from the unquantised row because re-deriving a scale from quantised values is not
+        Quantising starts from the unquantised row because re-deriving a scale from quantised values is not
         exact for tiny FP4 rows.
         """
         x = x.astype(jnp.float32)
         if self.store == "f32":
             return lax.bitcast_convert_type(x, jnp.uint32)
         if self.store == "bf16":
+            if self.quantized:
+                x = self._fake()(x)
             return (lax.bitcast_convert_type(x, jnp.uint32) >> 16).astype(jnp.uint16)
         parts = {
             "window": quantize.fp8_parts,
@@ -133,6 +138,14 @@ class RowCodec:
         data = quantize.encode_fp8(values) if self.kind == "window" else quantize.encode_fp4(values)
         code = quantize.encode_fp8(scale) if self.kind == "row" else quantize.encode_ue8m0(scale)
         return jnp.concatenate([data, code], axis=-1)
+
+    def _fake(self) -> Callable[[jax.Array], jax.Array]:
+        """The kind's quantiser as values on the grid, exact in bfloat16."""
+        return {
+            "window": quantize.fake_fp8,
+            "row": quantize.fake_fp4_row,
+            "key": quantize.fake_fp4_index,
+        }[self.kind]
 
     def decode(self, words: jax.Array, dtype: jnp.dtype) -> jax.Array:
         """Words [*s words] -> values [*s width]; exact."""
@@ -156,8 +169,8 @@ def codec(ctx: Context, kind: str, packed: bool) -> RowCodec:
     group = 16 if kind == "row" else 32
     quantized = ctx.numerics.quantize_cache and width % group == 0
     if packed and quantized:
-        return RowCodec(kind, width, "packed")
-    return RowCodec(kind, width, "bf16" if quantized or ctx.rounds else "f32")
+        return RowCodec(kind, width, "packed", True)
+    return RowCodec(kind, width, "bf16" if quantized or ctx.rounds else "f32", quantized)
 
 
 def init(ctx: Context, layout: Layout) -> Cache:

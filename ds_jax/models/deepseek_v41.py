@@ -7,6 +7,7 @@ In: token ids [B U]. Out: hidden of the last layer, logits, named intermediates.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -47,7 +48,6 @@ def spec(model: config.Model) -> Params:
 class Output:
     """What a forward pass returns besides the cache."""
 
-    streams: jax.Array  # [B U M D], after the last layer
     hidden: jax.Array  # [B U D], collapsed and not yet normalised
     taps: tuple[jax.Array, ...]  # [B U D] each, entry of the DSpark target layers
 
@@ -80,8 +80,8 @@ def forward(
     b, u, d = h.shape
     m = model.hc_mult
     flow = layer.Flow(
-        streams=jnp.broadcast_to(h[:, :, None, :], (b, u, m, d)),
-        pre=hyper_connections.first_pre(b * u, m).reshape(b, u, m),
+        streams=(h.reshape(b * u, d),) * m,
+        pre=hyper_connections.first_pre(b * u, m),
         shared=layer.Shared(),
         cache=cache,
     )
@@ -96,8 +96,7 @@ def forward(
         else:
             flow = _scan(ctx, access, p, where, number, depth, flow, place)
         number += max(depth, 1)
-    tokens = flow.streams.reshape(b * u, m, d)
-    hidden = hyper_connections.collapse(ctx, tokens, flow.pre.reshape(b * u, m)).reshape(b, u, d)
+    hidden = hyper_connections.collapse(ctx, flow.streams, flow.pre).reshape(b, u, d)
     taps = tuple(traces[i]["tap"] for i in model.dspark_target_layer_ids if i < len(traces))
     trace = {
         "layers": traces,
@@ -105,9 +104,10 @@ def forward(
         "engram_hash": place.engram_rows,
         "final_collapsed": hidden,
     }
-    return flow.cache, Output(flow.streams, hidden, taps), trace
+    return flow.cache, Output(hidden, taps), trace
 
 
+@jax.named_scope("head")
 def logits(ctx: Context, params: Params, hidden: Float[Array, "T D"]) -> Float[Array, "T V"]:
     """Final norm and head: float32 logits from bf16-valued operands. Cost: 2 T D V flops."""
     return ctx.linear_f32(norm.rms_norm(ctx, hidden, params.norm), params.head)
@@ -141,24 +141,56 @@ def stacked_depth(p: layer.LayerParams) -> int:
     return p.attn.q_norm.shape[0] if p.attn.q_norm.ndim == 2 else 0
 
 
-def stack_layers(model: config.Model, params: Params) -> Params:
-    """Stack neighbouring layers of equal role, so that a step scans over them."""
-    runs: list[list[layer.LayerParams]] = []
+def runs(model: config.Model) -> tuple[tuple[int, int], ...]:
+    """(first layer, number of layers) of neighbours with equal role that a step can scan over."""
+    found: list[tuple[int, int]] = []
     last = None
-    for number, p in enumerate(params.layers):
+    for number in range(model.num_hidden_layers):
         where = layer.role(model, number)
         scannable = (
             where.kind in (config.LayerKind.WINDOW, config.LayerKind.REUSE) and where.engram < 0
         )
         if scannable and where == last:
-            runs[-1].append(p)
+            found[-1] = (found[-1][0], found[-1][1] + 1)
         else:
-            runs.append([p])
+            found.append((number, 1))
         last = where if scannable else None
+    return tuple(found)
+
+
+def stack_layers(model: config.Model, params: Params) -> Params:
+    """Stack neighbouring layers of equal role, so that a step scans over them."""
     stacked = tuple(
-        run[0] if len(run) == 1 else jax.tree.map(lambda *a: jnp.stack(a), *run) for run in runs
+        jax.tree.map(lambda *a: jnp.stack(a), *params.layers[first : first + depth])
+        if depth > 1
+        else params.layers[first]
+        for first, depth in runs(model)
     )
     return dataclasses.replace(params, layers=stacked)
+
+
+def stack_spec(model: config.Model, tree: Params) -> Params:
+    """Declarations of stacked layers: a leading axis, the names of the first layer of each run."""
+
+    def leading(depth: int, one: ParamSpec) -> ParamSpec:
+        return dataclasses.replace(one, shape=(depth, *one.shape), axes=(None, *one.axes))
+
+    stacked = tuple(
+        jax.tree.map(functools.partial(leading, depth), tree.layers[first])
+        if depth > 1
+        else tree.layers[first]
+        for first, depth in runs(model)
+    )
+    return dataclasses.replace(tree, layers=stacked)
+
+
+def unstack_layers(params: Params) -> Params:
+    """One entry a layer again, for an unrolled forward pass."""
+    layers: list[layer.LayerParams] = []
+    for p in params.layers:
+        depth = stacked_depth(p)
+        layers += [jax.tree.map(lambda a, i=i: a[i], p) for i in range(depth)] if depth else [p]
+    return dataclasses.replace(params, layers=tuple(layers))
 
 
 def _scan(

@@ -55,6 +55,7 @@ def spec(model: config.Model, layer: int) -> IndexerParams:
     )
 
 
+@jax.named_scope("indexer.keys")
 def keys(
     ctx: Context,
     p: IndexerParams,
@@ -66,6 +67,7 @@ def keys(
     return ctx.cache_index(rope.rotate(ctx, k, *angles))
 
 
+@jax.named_scope("indexer.scores")
 def scores(
     ctx: Context,
     p: IndexerParams,
@@ -108,7 +110,7 @@ def top_mask(values: Float[Array, "*s C"], k: int) -> Bool[Array, "*s C"]:
 def candidate_mask(
     ctx: Context, values: Float[Array, "B U C"], visible_lens: Int[Array, "B U"]
 ) -> Bool[Array, "B U C"]:
-    """Rows inside the best candidate blocks of each query.
+    """Rows of the best candidate blocks of each query, whole blocks: later rows of a block are in it too.
 
     A block's score is its maximum; the block holding the last visible row is always kept; blocks without
     a visible row never are.
@@ -116,11 +118,9 @@ def candidate_mask(
     size, count = ctx.model.candidate_block_size, ctx.model.candidate_topk_blocks
     c = values.shape[-1]
     blocks = -(-c // size)
-    if blocks <= count:
-        return values > -jnp.inf
     padded = jnp.pad(values, ((0, 0), (0, 0), (0, blocks * size - c)), constant_values=-jnp.inf)
     best = jnp.max(padded.reshape(*values.shape[:2], blocks, size), axis=-1)
     last = (visible_lens - 1) // size
     pinned = (jnp.arange(blocks)[None, None, :] == last[..., None]) & (visible_lens > 0)[..., None]
     kept = top_mask(jnp.where(pinned, jnp.inf, best), count)
-    return jnp.repeat(kept, size, axis=-1)[..., :c] & (values > -jnp.inf)
+    return jnp.repeat(kept, size, axis=-1)[..., :c]
