@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from ds_jax import config, tracing
 from ds_jax.checkpoint import loader
-from ds_jax.engine import offline, platform, scoring, vocabulary
+from ds_jax.engine import offline, platforms, scoring, vocabulary
 from ds_jax.engine.runner import Runner, place_params, scans_by_default
 from ds_jax.errors import ConfigError, RequestError
 from ds_jax.models import deepseek_v41, engram
@@ -42,8 +42,7 @@ class Pipeline:
       token_map: compressed id of every token id; needed where the model has Engram layers.
       mesh: such as "ep1", "ep8" or "ep2,dp8".
       numerics: "released", "float32" or the three switches.
-      weights: only recorded: parameters are used as they are.
-      platform_name: "cpu", "cuda", "tpu" or the name of a PJRT plugin; None: what jax chooses.
+      platform: "cpu", "cuda", "tpu" or the name of a PJRT plugin; None: what jax chooses.
       max_sequences: sequences a device holds at once.
       max_context: positions of a sequence, prompt and output together; None: the model's, at most 4096.
       chunk_tokens: prefill chunk lengths.
@@ -64,7 +63,7 @@ class Pipeline:
         token_map: np.ndarray | None = None,
         mesh: str = "ep1",
         numerics: str | config.Numerics = "released",
-        platform_name: str | None = None,
+        platform: str | None = None,
         max_sequences: int = 8,
         max_context: int | None = None,
         chunk_tokens: tuple[int, ...] = (16, 64, 512),
@@ -72,9 +71,9 @@ class Pipeline:
         cache_format: str = "auto",
         page_tokens: int = 128,
     ):
-        spec, devices = platform.open_mesh(mesh, platform_name)
+        spec, devices = platforms.open_mesh(mesh, platform)
         spec.check(model)
-        choices = platform.choose(devices, numerics, "auto", cache_format)
+        choices = platforms.choose(devices, numerics, "auto", cache_format)
         limit = model.max_position_embeddings
         context = min(limit, 4096) if max_context is None else max_context
         if context > limit:
@@ -109,8 +108,8 @@ class Pipeline:
         mesh: str = "ep1",
         numerics: str | config.Numerics = "released",
         weights: str = "auto",
-        platform_name: str | None = None,
-        program_cache: str | pathlib.Path | None = platform.DEFAULT_CACHE,
+        platform: str | None = None,
+        program_cache: str | pathlib.Path | None = platforms.DEFAULT_CACHE,
         **options: Any,
     ) -> Pipeline:
         """Loads a checkpoint in the released layout.
@@ -133,9 +132,9 @@ class Pipeline:
             )
         model, _ = config.load(folder)
         MeshSpec.parse(mesh).check(model)
-        platform.keep_programs(program_cache)
-        _, devices = platform.open_mesh(mesh, platform_name)
-        choices = platform.choose(devices, numerics, weights, options.get("cache_format", "auto"))
+        platforms.keep_programs(program_cache)
+        _, devices = platforms.open_mesh(mesh, platform)
+        choices = platforms.choose(devices, numerics, weights, options.get("cache_format", "auto"))
         tokenizer, token_map = vocabulary.load(folder, model)
         params = loader.load(
             folder, model, weights=choices.weights, dtype=choices.dtype, mesh=devices
@@ -147,7 +146,7 @@ class Pipeline:
             token_map=token_map,
             mesh=mesh,
             numerics=numerics,
-            platform_name=platform_name,
+            platform=platform,
             **options,
         )
 

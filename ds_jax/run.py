@@ -1,0 +1,114 @@
+"""Offline inference on a mesh, from the command line.
+
+    python -m ds_jax.run --mesh=ep1 --prompt "The capital of France"
+
+Decides the flags. Never computes: a flag becomes an argument of `Pipeline`. In: flags. Out: text or JSON
+lines on stdout, progress and statistics on stderr; exit code 2 and one line for a user's mistake.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from ds_jax import terminal
+from ds_jax.errors import DsJaxError, RequestError
+
+_CHECKPOINT = flags.DEFINE_string(
+    "checkpoint", "tiny", "Folder in the published layout, or a config file with --check."
+)
+_MESH = flags.DEFINE_string("mesh", "ep1", "Devices, such as ep8 or ep2,dp8.")
+_PROMPT = flags.DEFINE_multi_string("prompt", [], "A prompt; may be repeated.")
+_PROMPTS_FILE = flags.DEFINE_string(
+    "prompts_file", None, 'JSON lines: "text", {"prompt": "text"} or {"token_ids": [1, 2]}.'
+)
+_CHAT = flags.DEFINE_bool("chat", False, "Render each prompt as a user's turn.")
+_MAX_TOKENS = flags.DEFINE_integer("max_tokens", 128, "Tokens to generate at most.")
+_TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "0 takes the most likely token.")
+_TOP_P = flags.DEFINE_float("top_p", 1.0, "Keep the most likely tokens up to this probability.")
+_TOP_K = flags.DEFINE_integer("top_k", -1, "Keep this many most likely tokens; -1 keeps all.")
+_SEQ_SEED = flags.DEFINE_integer("seq_seed", None, "Seed of every sequence; default: drawn.")
+_NUMERICS = flags.DEFINE_enum("numerics", "released", ["released", "float32"], "Rounding policy.")
+_WEIGHTS = flags.DEFINE_enum(
+    "weights", "auto", ["auto", "quantized", "dequantized"], "Weights in memory."
+)
+_PLATFORM = flags.DEFINE_string("platform", None, "cpu, cuda, tpu or the name of a PJRT plugin.")
+_CHECK = flags.DEFINE_bool("check", False, "Print what the mesh needs and what does not fit.")
+_OUTPUT = flags.DEFINE_enum("output", "text", ["text", "jsonl"], "What stdout gets.")
+_MAX_CONTEXT = flags.DEFINE_integer(
+    "max_context", None, "Positions of a sequence; default: the model's, at most 4096."
+)
+_MAX_SEQUENCES = flags.DEFINE_integer("max_sequences", 8, "Sequences a device holds at once.")
+_PROGRAM_CACHE = flags.DEFINE_string(
+    "program_cache", "~/.cache/ds_jax/programs", "Folder of compiled programs; empty: none."
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs what the flags say."""
+    try:
+        if len(argv) > 1:
+            raise RequestError(f"unexpected argument {argv[1]!r}; put prompts behind --prompt")
+        _check() if _CHECK.value else _generate()
+    except DsJaxError as error:
+        sys.exit(_fail(str(error)))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _generate() -> None:
+    from ds_jax.records import SamplingParams
+
+    clock = terminal.Clock()
+    prompts = terminal.prompts(_PROMPT.value, _PROMPTS_FILE.value)
+    params = SamplingParams(
+        max_tokens=_MAX_TOKENS.value,
+        temperature=_TEMPERATURE.value,
+        top_p=_TOP_P.value,
+        top_k=_TOP_K.value,
+        seq_seed=_SEQ_SEED.value,
+    )
+    from ds_jax.pipeline import Pipeline  # jax is loaded only when it is needed
+
+    pipeline = Pipeline.from_checkpoint(
+        _CHECKPOINT.value,
+        mesh=_MESH.value,
+        numerics=_NUMERICS.value,
+        weights=_WEIGHTS.value,
+        platform=_PLATFORM.value,
+        program_cache=_PROGRAM_CACHE.value or None,
+        max_context=_MAX_CONTEXT.value,
+        max_sequences=min(_MAX_SEQUENCES.value, len(prompts)),
+    )
+    clock.loaded()
+    terminal.Session(pipeline, prompts, params, chat=_CHAT.value, clock=clock).run(_OUTPUT.value)
+
+
+def _check() -> None:
+    from ds_jax import config
+    from ds_jax.engine import check
+    from ds_jax.sharding.mesh import MeshSpec
+
+    source = terminal.config_file(_CHECKPOINT.value)
+    model = config.load_model(source)
+    context = _MAX_CONTEXT.value or min(4096, model.max_position_embeddings)
+    engine = config.Engine(_MAX_SEQUENCES.value, context, weights=_WEIGHTS.value)
+    print(check.report(model, MeshSpec.parse(_MESH.value), engine, config.Cache()))
+
+
+def _fail(message: str) -> int:
+    print(f"ds_jax: {message}", file=sys.stderr)
+    return 2
+
+
+def _parse(argv: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS(argv)
+    except flags.Error as error:
+        sys.exit(_fail(" ".join(str(error).split())))
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=_parse)

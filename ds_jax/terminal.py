@@ -1,0 +1,208 @@
+"""What the command line reads and shows.
+
+Decides the form of prompts files, results, progress and statistics. Never loads a model, imports no jax.
+In: flag values, a pipeline. Out: stdout (results only) and stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ds_jax.errors import ConfigError, RequestError
+from ds_jax.records import FinishReason, SamplingParams, Usage
+
+if TYPE_CHECKING:
+    from ds_jax.pipeline import Pipeline, Prompt
+
+
+class Clock:
+    """Seconds of the parts of a run. Mutates itself."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.load_s = 0.0
+        self.first: float | None = None
+        self.last = 0.0
+        self.tokens = 0
+
+    def loaded(self) -> None:
+        """The model is ready."""
+        self.load_s = time.perf_counter() - self.start
+
+    def token(self) -> None:
+        """A token has arrived."""
+        self.last = time.perf_counter()
+        self.first = self.first or self.last
+        self.tokens += 1
+
+    def summary(self, prompt_tokens: int) -> str:
+        """One line; the rate leaves out loading, compiling and everything else before the first token."""
+        if self.first is None:
+            return f"loaded in {self.load_s:.1f} s; no token"
+        text = (
+            f"loaded in {self.load_s:.1f} s; {prompt_tokens} prompt tokens, first token after "
+            f"{self.first - self.start:.1f} s; {self.tokens} tokens"
+        )
+        if self.last > self.first:
+            text += f", {(self.tokens - 1) / (self.last - self.first):.1f} tokens/s"
+        return text
+
+
+class Session:
+    """Runs prompts and shows results.
+
+    Args:
+      prompts: texts or lists of token ids.
+      chat: render each text as a user's turn.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        prompts: Sequence[Prompt],
+        params: SamplingParams,
+        *,
+        chat: bool,
+        clock: Clock,
+    ):
+        self.pipeline = pipeline
+        self.prompts = prompts
+        self.clock = clock
+        inputs = [
+            pipeline.chat_prompt(p) if chat and isinstance(p, str) else p for p in prompts
+        ]
+        self.requests = pipeline.requests(inputs, params)
+
+    def run(self, output: str) -> None:
+        """Prints results to stdout: "text" or "jsonl"; progress and statistics to stderr."""
+        if output == "text" and len(self.prompts) == 1 and self.pipeline.tokenizer is not None:
+            self._stream()
+        else:
+            self._collect(output)
+        total = sum(len(r.prompt_token_ids) for r in self.requests)
+        print(self.clock.summary(total), file=sys.stderr)
+
+    def _stream(self) -> None:
+        assert self.pipeline.tokenizer is not None, "streaming text needs a tokenizer"
+        detokenizer = self.pipeline.tokenizer.detokenizer(skip_control=True)
+        for event in self.pipeline.events(self.requests):
+            self.clock.token()
+            if event.token_id is not None:
+                print(detokenizer.push([event.token_id]), end="", flush=True)
+        print(detokenizer.finish(), flush=True)
+
+    def _collect(self, output: str) -> None:
+        ids: list[list[int]] = [[] for _ in self.requests]
+        reasons: list[FinishReason | None] = [None] * len(self.requests)
+        shown = 0
+        bar = Progress(len(self.requests))
+        for event in self.pipeline.events(self.requests):
+            self.clock.token()
+            number = int(event.request_id)
+            if event.token_id is not None:
+                ids[number].append(event.token_id)
+            reasons[number] = event.finish_reason
+            bar.show(sum(r is not None for r in reasons), self.clock.tokens)
+            while shown < len(reasons) and (reason := reasons[shown]) is not None:
+                bar.clear()
+                self._print(output, shown, ids[shown], reason)
+                shown += 1
+        bar.clear()
+
+    def _print(self, output: str, index: int, ids: list[int], reason: FinishReason) -> None:
+        text = self.pipeline.text(ids)
+        if output == "jsonl":
+            usage = Usage(len(self.requests[index].prompt_token_ids), len(ids))
+            record: dict[str, Any] = {
+                "index": index,
+                "prompt": self.prompts[index],
+                "text": text,
+                "token_ids": ids,
+                "finish_reason": reason.value,
+                "usage": {
+                    "prompt_tokens": usage.prompt_tokens,
+                    "completion_tokens": usage.completion_tokens,
+                    "total_tokens": usage.total_tokens,
+                },
+            }
+            print(json.dumps(record, ensure_ascii=False), flush=True)
+        else:
+            body = text if self.pipeline.tokenizer is not None else " ".join(map(str, ids))
+            head = f"--- prompt {index}\n" if len(self.prompts) > 1 else ""
+            print(f"{head}{body}", flush=True)
+
+
+class Progress:
+    """A bar on stderr for several prompts. Mutates itself."""
+
+    def __init__(self, total: int, width: int = 30):
+        self.total = total
+        self.width = width
+        self.live = sys.stderr.isatty()
+        self.drawn = ""
+
+    def show(self, done: int, tokens: int) -> None:
+        """Draws the bar: on a terminal every time, elsewhere when a prompt is done."""
+        if self.total < 2:
+            return
+        filled = self.width * done // self.total
+        line = f"[{'#' * filled}{'.' * (self.width - filled)}] {done}/{self.total} prompts"
+        if self.live:
+            line += f", {tokens} tokens"
+            print(f"\r{line}", end="", file=sys.stderr, flush=True)
+        elif line != self.drawn:
+            print(line, file=sys.stderr, flush=True)
+        self.drawn = line
+
+    def clear(self) -> None:
+        """Wipes the bar off a terminal."""
+        if self.live and self.drawn:
+            print("\r" + " " * len(self.drawn) + "\r", end="", file=sys.stderr, flush=True)
+
+
+def prompts(given: Sequence[str], file: str | None) -> list[Prompt]:
+    """Prompts of the command line, then those of a JSON lines file.
+
+    Raises: RequestError for none, ConfigError for an unreadable file, with its line.
+    """
+    found: list[Prompt] = list(given)
+    if file is not None:
+        try:
+            text = pathlib.Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise ConfigError(f"--prompts_file={file}: cannot read it ({reason})") from None
+        lines = enumerate(text.splitlines(), 1)
+        found += [_prompt(line, f"{file}:{number}") for number, line in lines if line.strip()]
+    if not found:
+        raise RequestError("no prompt: give --prompt or --prompts_file")
+    return found
+
+
+def _prompt(line: str, where: str) -> Prompt:
+    forms = 'use "text", {"prompt": "text"} or {"token_ids": [1, 2]}'
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise RequestError(f"{where}: not JSON ({error}); {forms}") from None
+    if isinstance(value, dict):
+        if len(value) != 1 or not value.keys() <= {"prompt", "token_ids"}:
+            raise RequestError(f"{where}: keys {sorted(value)}; {forms}")
+        (value,) = value.values()
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(type(i) is int for i in value):
+        return value
+    raise RequestError(f"{where}: {type(value).__name__} is no prompt; {forms}")
+
+
+def config_file(checkpoint: str) -> pathlib.Path:
+    """The config of a checkpoint: its folder, a bare file, or the embedded model's for `tiny`."""
+    if checkpoint == "tiny":
+        return pathlib.Path(__file__).parent / "assets" / "tiny" / "config.json"
+    return pathlib.Path(checkpoint)
