@@ -73,7 +73,10 @@ def fp4_row_parts(x: Float[Array, "*s d"]) -> tuple[jax.Array, jax.Array]:
     """(values on the e2m1 grid [*s d/16 16], e4m3 scale [*s d/16 1]) of groups of 16."""
     groups = _grouped(x, 16)
     scale = round_e4m3(jnp.minimum(_amax(groups, 6.0 * 2.0**-9) / 6.0, FP8_MAX))
-    return round_e2m1(jnp.clip(groups / scale, -FP4_MAX, FP4_MAX)), scale
+    # XLA turns x / broadcast(s) into x * (1 / s), which moves exact ties of scales 1.875 * 2**k;
+    # a divisor that is no plain broadcast keeps the true division
+    divisor = jnp.where(groups == groups, scale, 1.0)
+    return round_e2m1(jnp.clip(groups / divisor, -FP4_MAX, FP4_MAX)), scale
 
 
 def _fake(parts):
