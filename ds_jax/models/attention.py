@@ -69,6 +69,7 @@ class Projected:
     row: jax.Array  # [B U H], rotated and quantised: the window row, key and value
 
 
+@jax.named_scope("attention.project")
 def project(
     ctx: Context, p: AttentionParams, x: Float[Array, "B U D"], angles: tuple[jax.Array, jax.Array]
 ) -> Projected:
@@ -98,12 +99,13 @@ class KeySet:
 
 def attend(
     ctx: Context, sink: Float[Array, " N"], query: Float[Array, "B U N H"], sets: list[KeySet]
-) -> Float[Array, "B U N H"]:
+) -> tuple[Float[Array, "B U N H"], Float[Array, "B U S"]]:
     """One softmax over all sets: o = sum b(p) k / (sum p + exp(sink - max)).
 
     The sink only enters the denominator; a group that covers window tokens is not de-duplicated.
     Numerics: scores and sums in float32, p rounded for the value product, the denominator is not;
     the result is rounded once. Cost: 4 B U N S H flops.
+    Returns: the output, and the probability of each row of the last set summed over heads.
     """
     scale = ctx.model.head_dim**-0.5
     scored = []
@@ -123,6 +125,7 @@ def attend(
     top = lax.stop_gradient(jnp.maximum(top, -1e30))  # a query that sees nothing: padding rows
     total = jnp.exp(sink[None, None, :, None] - top)
     out = 0.0
+    p = top
     for keys, s in zip(sets, scored, strict=True):
         p = jnp.exp(s - top)
         total = total + p.sum(axis=-1, keepdims=True)
@@ -133,9 +136,10 @@ def attend(
             precision=lax.Precision.HIGHEST,
             preferred_element_type=jnp.float32,
         )
-    return ctx.round(out / total)
+    return ctx.round(out / total), jnp.sum(p / total, axis=2)
 
 
+@jax.named_scope("attention.output")
 def output(
     ctx: Context,
     p: AttentionParams,
@@ -162,6 +166,7 @@ def output(
     return ctx.linear_quantized(ctx.round(mixed).reshape(b, u, g * rank), p.wo_b)
 
 
+@jax.named_scope("attention.attend_window")
 def attend_window(
     ctx: Context,
     sink: Float[Array, " N"],
@@ -170,7 +175,7 @@ def attend_window(
     window: Window,
     compressed: KeySet | None,
     causal_ratio: int = 0,
-) -> Float[Array, "B U N H"]:
+) -> tuple[Float[Array, "B U N H"], Float[Array, "B U C"] | None]:
     """`attend` over a layer's window rows and the selected compressed rows.
 
     Ordered rows are cut into blocks of queries, so that a query meets W + block keys instead of all.
@@ -178,6 +183,7 @@ def attend_window(
     Args:
       causal_ratio: ratio of compressed rows that belong to this very chunk, starting at position 0 (then a
         block of queries only meets rows closed before its end); 0 when they come from the cache.
+    Returns: the output, and the probability mass of each compressed row (None without any).
     """
     w = ctx.model.sliding_window
     u, held = query.shape[1], window.rows.shape[1]
@@ -189,8 +195,10 @@ def attend_window(
     block = max(64, w // 2)
     if not window.ordered or u <= block:
         own = KeySet(window.rows, visible(query_positions, window.positions))
-        return attend(ctx, sink, query, [own] if compressed is None else [own, compressed])
-    pieces = []
+        if compressed is None:
+            return attend(ctx, sink, query, [own])[0], None
+        return attend(ctx, sink, query, [own, compressed])
+    pieces, masses = [], []
     for first in range(0, u, block):
         last = min(first + block, u)
         low = max(held - u + first - (w - 1), 0)
@@ -203,7 +211,10 @@ def attend_window(
                 rows = rows[:, first:last]
             elif causal_ratio:
                 rows, mask = rows[:, : last // causal_ratio], mask[:, :, : last // causal_ratio]
-            if rows.shape[-2]:
-                sets.append(KeySet(rows, mask))
-        pieces.append(attend(ctx, sink, query[:, first:last], sets))
-    return jnp.concatenate(pieces, axis=1)
+            sets.append(KeySet(rows, mask))
+        o, mass = attend(ctx, sink, query[:, first:last], sets)
+        pieces.append(o)
+        if compressed is not None:
+            missing = compressed.rows.shape[-2] - mass.shape[-1]
+            masses.append(jnp.pad(mass, ((0, 0), (0, 0), (0, missing))))
+    return jnp.concatenate(pieces, axis=1), jnp.concatenate(masses, axis=1) if masses else None

@@ -41,6 +41,7 @@ def spec(model: config.Model, layer: int) -> CompressorParams:
     )
 
 
+@jax.named_scope("compressor.project")
 def project(
     ctx: Context, p: CompressorParams, x: Float[Array, "B U D"]
 ) -> Float[Array, "B U parts H"]:
@@ -50,6 +51,7 @@ def project(
     return jnp.stack([ctx.linear_f32(x, p.wgate), ctx.linear_f32(x, p.wkv)], axis=2)
 
 
+@jax.named_scope("compressor.pool")
 def pool(
     ctx: Context, p: CompressorParams, group: Float[Array, "B G ratio parts H"]
 ) -> Float[Array, "B G H"]:

@@ -11,15 +11,17 @@ by byte (Horner), which never leaves 32 bits.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ds_jax import config, primes
-from ds_jax.models import norm
 from ds_jax.models.context import Context
+from ds_jax.models.hyper_connections import Streams, materialize
 from ds_jax.pallas_kernels import engram_lookup
 from ds_jax.sharding.params import ParamSpec
 
@@ -91,6 +93,7 @@ def hash_tables(model: config.Model, token_map: np.ndarray) -> HashTables:
     return HashTables(jnp.asarray(table))
 
 
+@jax.named_scope("engram.hash_rows")
 def hash_rows(
     model: config.Model,
     tables: HashTables,
@@ -135,30 +138,43 @@ def _remainder(limbs: jax.Array, modulus: jax.Array) -> jax.Array:
     return r
 
 
+@jax.named_scope("engram.forward")
 def forward(
     ctx: Context,
     p: EngramParams,
-    streams: Float[Array, "T M D"],
+    streams: Streams,
     rows: Int[Array, "T columns"],
     is_image: Bool[Array, " T"] | None = None,
-) -> tuple[Float[Array, "T M D"], Float[Array, "T M"]]:
+) -> tuple[Streams, Float[Array, "M T"]]:
     """X_j + gate_j * value; gate_j = sigmoid(signed sqrt of the normalised dot of stream j and key j).
 
-    Returns: streams and gates (0 for image tokens). Numerics: gate in float32, one rounding per stream.
+    Returns: streams and gates (0 for image tokens). Numerics: gate in float32, one rounding a stream.
     """
-    m, d = ctx.model.hc_mult, ctx.model.hidden_size
-    tokens = streams.shape[0]
-    memory = engram_lookup.lookup(p.table, rows, ctx.dtype, ctx.row_axes).reshape(tokens, -1)
+    d = ctx.model.hidden_size
+    memory = engram_lookup.lookup(p.table, rows, ctx.dtype, ctx.row_axes).reshape(rows.shape[0], -1)
     kv = ctx.linear_quantized(memory, p.wkv)
-    key = ctx.f32(kv[:, : m * d]).reshape(tokens, m, d)
-    value = ctx.f32(kv[:, m * d :])
-    h = ctx.f32(streams)
     weight = p.q_weight.astype(jnp.float32) * p.k_weight.astype(jnp.float32)
-    eps = ctx.model.rms_norm_eps
-    inverse = norm.mean_square_rsqrt(h, eps) * norm.mean_square_rsqrt(key, eps)
-    dot = jnp.sum(h * weight[None] * key, axis=-1) * inverse[..., 0] * d**-0.5
+    after, gates = [], []
+    for j, stream in enumerate(streams):
+        gate = _gate(ctx, stream, kv[:, j * d : (j + 1) * d], weight[j])
+        if is_image is not None:
+            gate = jnp.where(is_image, 0.0, gate)
+        after.append(_add(ctx, stream, gate, kv[:, len(streams) * d :]))
+        gates.append(gate)
+    return materialize(tuple(after)), jnp.stack(gates)
+
+
+@functools.partial(jax.checkpoint, static_argnums=0)
+def _gate(
+    ctx: Context, stream: Float[Array, "T D"], key: Float[Array, "T D"], weight: Float[Array, " D"]
+) -> Float[Array, " T"]:
+    h, k, eps = ctx.f32(stream), ctx.f32(key), ctx.model.rms_norm_eps
+    inverse = lax.rsqrt(jnp.mean(h * h, axis=-1) + eps) * lax.rsqrt(jnp.mean(k * k, axis=-1) + eps)
+    dot = jnp.sum(h * weight[None] * k, axis=-1) * inverse * h.shape[-1] ** -0.5
     magnitude = jnp.sqrt(jnp.maximum(jnp.abs(dot), 1e-6))
-    gate = jax.nn.sigmoid(jnp.where(jnp.signbit(dot), -magnitude, magnitude))
-    if is_image is not None:
-        gate = jnp.where(is_image[:, None], 0.0, gate)
-    return ctx.round(h + gate[..., None] * value[:, None, :]), gate
+    return lax.optimization_barrier(jax.nn.sigmoid(jnp.where(jnp.signbit(dot), -magnitude, magnitude)))
+
+
+@functools.partial(jax.checkpoint, static_argnums=0)
+def _add(ctx: Context, stream: jax.Array, gate: jax.Array, value: jax.Array) -> jax.Array:
+    return ctx.round(ctx.f32(stream) + gate[:, None] * ctx.f32(value))

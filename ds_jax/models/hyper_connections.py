@@ -1,7 +1,13 @@
 """Single-pass manifold-constrained hyper-connections: M residual streams mixed by a doubly stochastic matrix.
 
 Decides how a sub-layer reads its input from the streams and writes its output back.
-Never runs the sub-layer. In: streams [T M D]. Out: mixing weights, collapsed input, updated streams.
+Never runs the sub-layer. In: M streams [T D]. Out: mixing weights, collapsed input, updated streams.
+
+The M streams are M arrays and mixing weights keep tokens last: every operation is then a plain
+element-wise pass over [T D], which XLA:CPU vectorises; over one [T M D] array it is ten times slower.
+
+Differentiated, each function keeps its inputs only and recomputes: its products over M streams are larger
+than what they are made of.
 
 Each site collapses with the `pre` computed by the previous site: the first layer's is one-hot on stream 0.
 """
@@ -9,13 +15,13 @@ Each site collapses with the `pre` computed by the previous site: the first laye
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ds_jax import config
-from ds_jax.models import norm
 from ds_jax.models.context import Context
 from ds_jax.pallas_kernels import matmul
 from ds_jax.sharding.params import ParamSpec
@@ -31,14 +37,17 @@ class HyperConnectionParams:
     scale: jax.Array  # [3] f32: pre, post, combination
 
 
+Streams = tuple[jax.Array, ...]  # M arrays [T D]
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Mix:
     """Mixing weights of one site."""
 
-    pre: jax.Array  # [T M] f32, collapses at the NEXT site
-    post: jax.Array  # [T M] f32, weight of the sub-layer's output per stream
-    comb: jax.Array  # [T M M] f32, comb[t, j, k]: source stream j, destination stream k
+    pre: jax.Array  # [M T] f32, collapses at the NEXT site
+    post: jax.Array  # [M T] f32, weight of the sub-layer's output per stream
+    comb: jax.Array  # [M M T] f32, comb[j, k, t]: source stream j, destination stream k
 
 
 def spec(model: config.Model, prefix: str) -> HyperConnectionParams:
@@ -74,55 +83,83 @@ def sinkhorn(logits: Float[Array, "M M T"], iterations: int, eps: float) -> Floa
     c = jnp.exp(logits - jnp.max(logits, axis=1, keepdims=True))
     c = c / over(c, 1) + eps
     c = c / (over(c, 0) + eps)
-    for _ in range(iterations - 1):
+
+    def step(_, c):  # a loop, not unrolled: XLA:CPU compiles and runs the small body many times faster
         c = c / (over(c, 1) + eps)
-        c = c / (over(c, 0) + eps)
-    return c
+        return c / (over(c, 0) + eps)
+
+    return jax.lax.fori_loop(0, iterations - 1, step, c)
 
 
-def mix(ctx: Context, p: HyperConnectionParams, streams: Float[Array, "T M D"]) -> Mix:
+@jax.custom_vjp
+def materialize(streams: Streams) -> Streams:
+    """The same streams, and the same gradients, as arrays in memory.
+
+    The compiler would otherwise repeat a stream's arithmetic in each of its readers, M times more at
+    every site, in both directions.
+    """
+    return jax.lax.optimization_barrier(streams)
+
+
+materialize.defvjp(
+    lambda streams: (jax.lax.optimization_barrier(streams), None),
+    lambda _, gradient: (jax.lax.optimization_barrier(gradient),),
+)
+
+
+@jax.named_scope("hyper_connections.mix")
+@functools.partial(jax.checkpoint, static_argnums=0)
+def mix(ctx: Context, p: HyperConnectionParams, streams: Streams) -> Mix:
     """Mixing weights from all streams at once.
 
-    u = (fn . v) * rsqrt(mean(v^2) + 1e-20) with v the flattened streams;
+    u = (fn . v) * rsqrt(mean(v^2) + 1e-20) with v the concatenated streams;
     pre = sigmoid(u0 s0 + b) + eps, post = 2 sigmoid(u1 s1 + b), comb = sinkhorn(u2 s2 + b).
 
     Numerics: float32 throughout, whatever the policy. Cost: 2 T (2+M)M M D flops.
     """
     m, eps = ctx.model.hc_mult, ctx.model.hc_eps
-    tokens = streams.shape[0]
-    v = ctx.f32(streams).reshape(tokens, m * streams.shape[2])
-    u = matmul.matmul(v, p.fn) * norm.mean_square_rsqrt(v, ctx.model.rms_norm_eps)
-    u = u.T  # [(2+M)M T]: tokens last
+    tokens, d = streams[0].shape
+    dot, square = jnp.zeros(()), jnp.zeros(())
+    for j, stream in enumerate(streams):
+        x = ctx.f32(stream)
+        product = matmul.matmul(x, p.fn[:, j * d : (j + 1) * d])
+        dot = product if j == 0 else dot + product
+        total = jnp.sum(x * x, axis=-1)
+        square = total if j == 0 else square + total
+    inverse = jax.lax.rsqrt(square / (m * d) + ctx.model.rms_norm_eps)
+    u = dot.T * inverse[None, :]  # [(2+M)M T]: tokens last
     scale = jnp.repeat(p.scale, jnp.array([m, m, m * m]), total_repeat_length=(2 + m) * m)
     u = u * scale[:, None] + p.base[:, None]
     pre = jax.nn.sigmoid(u[:m]) + eps
     post = 2.0 * jax.nn.sigmoid(u[m : 2 * m])
     comb = sinkhorn(u[2 * m :].reshape(m, m, tokens), ctx.model.hc_sinkhorn_iters, eps)
-    return Mix(pre=pre.T, post=post.T, comb=jnp.transpose(comb, (2, 0, 1)))
+    # materialised here: fused into `expand` they would be recomputed for each of the D channels
+    return jax.lax.optimization_barrier(Mix(pre, post, comb))
 
 
-def collapse(
-    ctx: Context, streams: Float[Array, "T M D"], pre: Float[Array, "T M"]
-) -> Float[Array, "T D"]:
+@jax.named_scope("hyper_connections.collapse")
+@functools.partial(jax.checkpoint, static_argnums=0)
+def collapse(ctx: Context, streams: Streams, pre: Float[Array, "M T"]) -> Float[Array, "T D"]:
     """sum_j pre_j X_j, float32 sum, one rounding."""
-    x = ctx.f32(streams)
-    total = pre[:, 0, None] * x[:, 0]
-    for j in range(1, x.shape[1]):
-        total = total + pre[:, j, None] * x[:, j]
+    total = pre[0][:, None] * ctx.f32(streams[0])
+    for j in range(1, len(streams)):
+        total = total + pre[j][:, None] * ctx.f32(streams[j])
     return ctx.round(total)
 
 
-def expand(
-    ctx: Context, streams: Float[Array, "T M D"], y: Float[Array, "T D"], weights: Mix
-) -> Float[Array, "T M D"]:
+@jax.named_scope("hyper_connections.expand")
+@functools.partial(jax.checkpoint, static_argnums=0)
+def expand(ctx: Context, streams: Streams, y: Float[Array, "T D"], weights: Mix) -> Streams:
     """X'_k = post_k y + sum_j comb[j, k] X_j, float32 sum, one rounding."""
-    x = ctx.f32(streams)
-    total = weights.post[:, :, None] * ctx.f32(y)[:, None, :]
-    for j in range(x.shape[1]):
-        total = total + weights.comb[:, j, :, None] * x[:, j, None, :]
-    return ctx.round(total)
+    after = []
+    for k in range(len(streams)):
+        total = weights.post[k][:, None] * ctx.f32(y)
+        for j, stream in enumerate(streams):
+            total = total + weights.comb[j, k][:, None] * ctx.f32(stream)
+        after.append(ctx.round(total))
+    return materialize(tuple(after))
 
 
-def first_pre(tokens: int, m: int) -> Float[Array, "T M"]:
+def first_pre(tokens: int, m: int) -> Float[Array, "M T"]:
     """The first layer's collapse: one-hot on stream 0."""
-    return jnp.broadcast_to(jnp.arange(m) == 0, (tokens, m)).astype(jnp.float32)
+    return jnp.broadcast_to((jnp.arange(m) == 0)[:, None], (m, tokens)).astype(jnp.float32)

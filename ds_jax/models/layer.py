@@ -2,7 +2,7 @@
 
 Decides the order of a layer's parts and how layers share compressed rows and selections.
 Never knows how rows are stored: a `Memory` (cache or plain arrays) keeps them.
-In: streams [B U M D] and the previous site's `pre`. Out: the same, one layer later, and named intermediates.
+In: M streams [B*U D] and the previous site's `pre`. Out: the same, one layer later, and named intermediates.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class Shared:
 class Flow:
     """What travels from layer to layer."""
 
-    streams: jax.Array  # [B U M D]
-    pre: jax.Array  # [B U M] f32
+    streams: hyper_connections.Streams  # M arrays [B*U D]
+    pre: jax.Array  # [M B*U] f32
     shared: Shared
     cache: caches.Cache | None
 
@@ -155,9 +155,9 @@ def forward(
 
     Returns the flow one layer later and named intermediates (removed by the compiler when unused).
     """
-    b, u, m, d = flow.streams.shape
-    tokens = b * u
-    streams, pre = flow.streams.reshape(tokens, m, d), flow.pre.reshape(tokens, m)
+    b, u = place.positions.shape
+    tokens, d = flow.streams[0].shape
+    streams, pre = flow.streams, flow.pre
     flat_image = None if place.is_image is None else place.is_image.reshape(tokens)
     trace: Trace = {}
     if where.engram >= 0:
@@ -166,8 +166,8 @@ def forward(
         )
         rows = place.engram_rows[where.engram].reshape(tokens, -1)
         streams, gate = engram.forward(ctx, p.engram, streams, rows, flat_image)
-        trace["engram_gate"] = gate.reshape(b, u, m)
-    trace["tap"] = ctx.round(jnp.mean(ctx.f32(streams), axis=1)).reshape(b, u, d)
+        trace["engram_gate"] = _by_row(gate, b, u)
+    trace["tap"] = _tap(ctx, streams).reshape(b, u, d)
 
     mix = hyper_connections.mix(ctx, p.hc_attn, streams)
     x = norm.rms_norm(ctx, hyper_connections.collapse(ctx, streams, pre), p.attn_norm)
@@ -175,8 +175,8 @@ def forward(
     streams = hyper_connections.expand(ctx, streams, y.reshape(tokens, d), mix)
     trace |= seen | {
         "attn_out": y,
-        "hc_attn_post": mix.post.reshape(b, u, m),
-        "hc_attn_comb": mix.comb.reshape(b, u, m, m),
+        "hc_attn_post": _by_row(mix.post, b, u),
+        "hc_attn_comb": _by_row(mix.comb, b, u),
     }
 
     mix_ffn = hyper_connections.mix(ctx, p.hc_ffn, streams)
@@ -184,17 +184,29 @@ def forward(
     y, routing = moe.forward(ctx, p.ffn, x, place.valid.reshape(tokens), flat_image)
     streams = hyper_connections.expand(ctx, streams, y, mix_ffn)
     flow = dataclasses.replace(
-        flow, streams=streams.reshape(b, u, m, d), pre=mix_ffn.pre.reshape(b, u, m)
+        flow, streams=streams, pre=mix_ffn.pre
     )
     trace |= {
         "ffn_out": y.reshape(b, u, d),
         "router_scores": routing.scores.reshape(b, u, -1),
         "router_indices": routing.expert_ids.reshape(b, u, -1),
         "router_weights": routing.weights.reshape(b, u, -1),
-        "hidden": flow.streams,
-        "pre_mix": flow.pre,
+        "hidden": jnp.stack(streams, axis=1).reshape(b, u, len(streams), d),
+        "pre_mix": _by_row(flow.pre, b, u),
     }
     return flow, trace
+
+
+def _by_row(weights: jax.Array, b: int, u: int) -> jax.Array:
+    """[*s B*U] -> [B U *s]."""
+    return jnp.moveaxis(weights, -1, 0).reshape(b, u, *weights.shape[:-1])
+
+
+def _tap(ctx: Context, streams: hyper_connections.Streams) -> jax.Array:
+    total = ctx.f32(streams[0])
+    for stream in streams[1:]:
+        total = total + ctx.f32(stream)
+    return ctx.round(total / len(streams))
 
 
 def _attention(
@@ -218,7 +230,7 @@ def _attention(
     if where.kind in (LayerKind.FULL, LayerKind.REINDEX):
         flow, seen = _select(ctx, access, p, where, flow, place, x, projected.low_rank, angles)
         trace |= seen
-    o = attention.attend_window(
+    o, mass = attention.attend_window(
         ctx,
         p.attn.sink,
         projected.query,
@@ -227,6 +239,8 @@ def _attention(
         flow.shared.selected if where.ratio else None,
         where.ratio if access.fresh else 0,
     )
+    if mass is not None:
+        trace["attn_mass"] = mass
     return attention.output(ctx, p.attn, o, angles), flow, trace
 
 
@@ -243,7 +257,8 @@ def _compress(
     latent = compressor.pool(ctx, p.compressor, found.parts)
     freq = rope.frequencies(ctx.model, compressed=True)
     angles = rope.angles(found.numbers * where.ratio, freq)
-    raw_key = indexer.keys(ctx, p.indexer, latent, angles)
+    # the indexer learns from its own loss alone; inference is unaffected
+    raw_key = indexer.keys(ctx, p.indexer, jax.lax.stop_gradient(latent), angles)
     raw_row = rope.rotate(ctx, latent, *angles)
     cache, keys = memory.append(ctx, access, cache, source, "key", raw_key, found, batch)
     cache, rows = memory.append(ctx, access, cache, source, "row", raw_row, found, batch)
@@ -281,6 +296,7 @@ def _select(
     visible_lens = (place.positions + 1) // where.ratio
     causal = jnp.arange(keys.shape[1])[None, None, :] < visible_lens[:, :, None]
     cos, sin = angles
+    low_rank, x = jax.lax.stop_gradient((low_rank, x))
     values = indexer.scores(ctx, p.indexer, low_rank, x, (cos[:, :, None], sin[:, :, None]), keys)
     values = jnp.where(causal, values, -jnp.inf)
     trace = {}

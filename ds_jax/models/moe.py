@@ -8,6 +8,7 @@ In: normalised hidden [T D]. Out: [T D] and the router's choices.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +67,7 @@ class Routing:
     weights: jax.Array  # [T A] f32, includes the routed scaling factor
 
 
+@jax.named_scope("moe.route")
 def route(
     ctx: Context, p: MoEParams, x: Float[Array, "T D"], is_image: Bool[Array, " T"] | None, top: int
 ) -> Routing:
@@ -85,6 +87,7 @@ def route(
     return Routing(scores, ids, picked / total * ctx.model.routed_scaling_factor)
 
 
+@functools.partial(jax.checkpoint, static_argnums=0)
 def activate(ctx: Context, gate_up: Float[Array, "... 2F"]) -> Float[Array, "... F"]:
     """silu(min(G, limit)) * clip(U, -limit, limit) in float32 from rounded G and U."""
     limit = ctx.model.swiglu_limit
@@ -102,6 +105,7 @@ def expert(
     return ctx.linear_quantized(ctx.round(h), w2)
 
 
+@jax.named_scope("moe")
 def forward(
     ctx: Context,
     p: MoEParams,

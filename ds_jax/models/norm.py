@@ -5,6 +5,8 @@ In: values in the activation dtype and a weight. Out: the activation dtype.
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -13,6 +15,8 @@ from jaxtyping import Array, Float
 from ds_jax.models.context import Context
 
 
+@jax.named_scope("rms_norm")
+@functools.partial(jax.checkpoint, static_argnums=0)
 def rms_norm(
     ctx: Context, x: Float[Array, "*s d"], weight: Float[Array, " d"]
 ) -> Float[Array, "*s d"]:
@@ -25,8 +29,3 @@ def rms_norm(
     inverse = lax.rsqrt(jnp.mean(v * v, axis=-1, keepdims=True) + ctx.model.rms_norm_eps)
     w = weight.astype(jnp.float32).reshape((1,) * (x.ndim - 1) + weight.shape)
     return ctx.round(v * inverse * w)
-
-
-def mean_square_rsqrt(v: jax.Array, eps: float) -> jax.Array:
-    """rsqrt(mean(v^2) + eps) over the last axis, kept."""
-    return lax.rsqrt(jnp.mean(v * v, axis=-1, keepdims=True) + eps)

@@ -50,6 +50,7 @@ def angles(positions: Int[Array, "*s"], freq: np.ndarray) -> tuple[jax.Array, ja
     return jnp.cos(theta), jnp.sin(theta)
 
 
+@jax.named_scope("rope")
 def rotate(
     ctx: Context,
     x: Float[Array, "*s d"],
