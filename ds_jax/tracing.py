@@ -115,8 +115,8 @@ def _on_mesh(runner: Runner, run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _length(runner: Runner, tokens: int) -> int:
-    """Padded length: a power of four from 16, so that few programs serve all lengths."""
-    length = 16
+    """Padded length: a power of four from 64, so that few programs serve all lengths."""
+    length = 64
     while length < tokens:
         length *= 4
     return min(length, max(runner.engine.max_context, tokens))
