@@ -6,7 +6,6 @@ cache. In: a checkpoint and prompts. Out: results, text pieces, logits, named in
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,9 +22,9 @@ from ds_jax.engine import offline, platforms, scoring, vocabulary
 from ds_jax.engine.runner import Runner, place_params, scans_by_default
 from ds_jax.errors import ConfigError, RequestError
 from ds_jax.models import deepseek_v41, engram
-from ds_jax.records import GenerateRequest, GenerateResult, SamplingParams, TokenEvent, Usage
 from ds_jax.recipe import conversation, render
 from ds_jax.recipe.tokenizer import Tokenizer
+from ds_jax.records import GenerateRequest, GenerateResult, SamplingParams, TokenEvent, Usage
 from ds_jax.sharding.mesh import MeshSpec
 
 TINY = pathlib.Path(__file__).parent / "assets" / "tiny"

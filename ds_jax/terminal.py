@@ -73,9 +73,7 @@ class Session:
         self.pipeline = pipeline
         self.prompts = prompts
         self.clock = clock
-        inputs = [
-            pipeline.chat_prompt(p) if chat and isinstance(p, str) else p for p in prompts
-        ]
+        inputs = [pipeline.chat_prompt(p) if chat and isinstance(p, str) else p for p in prompts]
         self.requests = pipeline.requests(inputs, params)
 
     def run(self, output: str) -> None:

@@ -68,9 +68,7 @@ def tiny_params(model: config.Model, seed: int = 0) -> deepseek_v41.Params:
     return params.initialize(deepseek_v41.spec(model), seed)
 
 
-def tiny_pipeline(
-    model: config.Model | None = None, seed: int = 0, **options: Any
-) -> Pipeline:
+def tiny_pipeline(model: config.Model | None = None, seed: int = 0, **options: Any) -> Pipeline:
     """A pipeline over random parameters, in float32 unless asked otherwise; prompts are token ids."""
     model = model or tiny_model()
     options = {

@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -62,9 +61,7 @@ def width(key: StepKey, back: int) -> int:
     return HEADER + key.pages + (0 if key.feeds_back else back + key.tokens)
 
 
-def pack(
-    rows: Sequence[Row], key: StepKey, ranks: int, back: int
-) -> tuple[np.ndarray, list[int]]:
+def pack(rows: Sequence[Row], key: StepKey, ranks: int, back: int) -> tuple[np.ndarray, list[int]]:
     """The array int32 [ranks * B, words] and where each row went."""
     out = np.zeros((ranks * key.sequences, width(key, back)), np.int32)
     out[:, 0] = NO_SLOT

@@ -147,7 +147,10 @@ class OfflineLoop:
         start = sequence.computed
         ids = sequence.prompt
         return self._row(
-            sequence, start, ids[start : start + most], ids[max(0, start - self.runner.back) : start]
+            sequence,
+            start,
+            ids[start : start + most],
+            ids[max(0, start - self.runner.back) : start],
         )
 
     def _decode(self) -> bool:

@@ -53,9 +53,7 @@ def open_mesh(text: str, platform: str | None) -> tuple[meshes.MeshSpec, Mesh]:
     return spec, meshes.build(spec, platform)
 
 
-def choose(
-    mesh: Mesh, numerics: str | config.Numerics, weights: str, cache_format: str
-) -> Choices:
+def choose(mesh: Mesh, numerics: str | config.Numerics, weights: str, cache_format: str) -> Choices:
     """Fills in "auto". CPUs compute in float32 and hold weights and caches unpacked."""
     preset = config.numerics_preset(numerics) if isinstance(numerics, str) else numerics
     cpu = mesh.devices.flat[0].platform == "cpu"

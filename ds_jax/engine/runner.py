@@ -160,4 +160,3 @@ def pad_rows(params: deepseek_v41.Params, multiple: int) -> deepseek_v41.Params:
 def scans_by_default(model: config.Model) -> bool:
     """Deep models compile much faster when scanned; shallow ones run faster unrolled."""
     return model.num_hidden_layers > 16
-

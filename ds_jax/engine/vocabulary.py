@@ -18,9 +18,7 @@ from ds_jax.models import token_map as token_maps
 from ds_jax.recipe.tokenizer import Tokenizer
 
 
-def load(
-    folder: pathlib.Path, model: config.Model
-) -> tuple[Tokenizer | None, np.ndarray | None]:
+def load(folder: pathlib.Path, model: config.Model) -> tuple[Tokenizer | None, np.ndarray | None]:
     """The tokenizer and the Engram token map of a checkpoint folder, where they exist.
 
     `engram_token_map.json` is used where it lies there, else the map is derived from the tokenizer.
