@@ -1,7 +1,7 @@
 """The model behind one object: generate, stream, score, trace.
 
-Decides how text becomes requests and events become text. Never plans steps, never touches arrays of the
-cache. In: a checkpoint and prompts. Out: results, text pieces, logits, named intermediates.
+Decides how text becomes requests and events become text. Never plans steps, never touches arrays of
+the cache. In: a checkpoint and prompts. Out: results, text pieces, logits, named intermediates.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Pipeline:
       numerics: "released", "float32" or the three switches.
       platform: "cpu", "cuda", "tpu" or the name of a PJRT plugin; None: what jax chooses.
       max_sequences: sequences a device holds at once.
-      max_context: positions of a sequence, prompt and output together; None: the model's, at most 4096.
+      max_context: positions of a sequence, prompt and output together; None: the model's, at most
+        4096.
       chunk_tokens: prefill chunk lengths.
       scan_layers: scan over repeating layers; None: where the model is deep.
       cache_format: "packed", "dequantized" or "auto".
@@ -115,8 +116,8 @@ class Pipeline:
 
         Args:
           path: folder with config.json, the tensors and tokenizer.json; "tiny": the embedded model.
-          weights: "quantized" keeps FP8/FP4 in memory, "dequantized" expands them, "auto" expands them
-            on CPU.
+          weights: "quantized" keeps FP8/FP4 in memory, "dequantized" expands them, "auto" expands
+            them on CPU.
           program_cache: folder that keeps compiled programs; None: jax's own setting.
           options: as for `Pipeline`.
 
@@ -126,8 +127,8 @@ class Pipeline:
         folder = TINY if str(path) == "tiny" else pathlib.Path(path)
         if not folder.is_dir():
             raise ConfigError(
-                f"{folder}: is not a folder; give a checkpoint folder with config.json and tensors, "
-                "or tiny"
+                f"{folder}: is not a folder; give a checkpoint folder with config.json and "
+                "tensors, or tiny"
             )
         model, _ = config.load(folder)
         MeshSpec.parse(mesh).check(model)

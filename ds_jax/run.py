@@ -2,8 +2,9 @@
 
     python -m ds_jax.run --mesh=ep1 --prompt "The capital of France"
 
-Decides the flags. Never computes: a flag becomes an argument of `Pipeline`. In: flags. Out: text or JSON
-lines on stdout, progress and statistics on stderr; exit code 2 and one line for a user's mistake.
+Decides the flags. Never computes: a flag becomes an argument of `Pipeline`. In: flags. Out: text or
+JSON lines on stdout, progress and statistics on stderr; exit code 2 and one line for a user's
+mistake.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What the command line reads and shows.
 
-Decides the form of prompts files, results, progress and statistics. Never loads a model, imports no jax.
+Decides the form of prompts files, results, progress and statistics. Never loads a model, imports no
+jax.
 In: flag values, a pipeline. Out: stdout (results only) and stderr.
 """
 
@@ -41,7 +42,7 @@ class Clock:
         self.tokens += 1
 
     def summary(self, prompt_tokens: int) -> str:
-        """One line; the rate leaves out loading, compiling and everything else before the first token."""
+        """One line; the rate leaves out everything before the first token."""
         if self.first is None:
             return f"loaded in {self.load_s:.1f} s; no token"
         text = (

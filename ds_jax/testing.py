@@ -1,7 +1,7 @@
 """Small models with every part of the architecture, for tests and notebooks.
 
-Decides sizes that compile fast. Never trains. In: changed config values, seeds. Out: configs, random
-parameters, pipelines, comparison helpers.
+Decides sizes that compile fast. Never trains. In: changed config values, seeds. Out: configs,
+random parameters, pipelines, comparison helpers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ CHUNKS = (16, 64)
 def tiny_model(**changes: Any) -> config.Model:
     """Five layers, one of each kind: window, full with Engram, reuse, candidate source, reindex.
 
-    A window of 8, 4 chosen rows and 2 candidate blocks of 4, so that every limit bites within 20 tokens.
+    A window of 8, 4 chosen rows and 2 candidate blocks of 4, so that every limit bites within 20
+    tokens.
     """
     values: dict[str, Any] = {
         "vocab_size": 96,
@@ -69,7 +70,7 @@ def tiny_params(model: config.Model, seed: int = 0) -> deepseek_v41.Params:
 
 
 def tiny_pipeline(model: config.Model | None = None, seed: int = 0, **options: Any) -> Pipeline:
-    """A pipeline over random parameters, in float32 unless asked otherwise; prompts are token ids."""
+    """A float32 pipeline over random parameters; prompts are token ids."""
     model = model or tiny_model()
     options = {
         "numerics": "float32",

@@ -1,6 +1,7 @@
 """One forward pass with every named intermediate, for tests and notebooks.
 
-Decides names and shapes of what is shown. Never uses a cache, never samples. In: a runner and token ids.
+Decides names and shapes of what is shown. Never uses a cache, never samples. In: a runner and token
+ids.
 Out: NumPy arrays by name.
 
 | name | shape |

@@ -143,7 +143,7 @@ def test_a_checkpoint_without_tokenizer_works_with_ids(
     (result,) = one.generate([[0, 7]], GREEDY)
     assert result.token_ids == pipeline.generate([[0, 7]], GREEDY)[0].token_ids
     assert result.text == ""
-    with pytest.raises(RequestError, match="no tokenizer.json"):
+    with pytest.raises(RequestError, match=r"no tokenizer\.json"):
         one.generate("text", GREEDY)
 
 

@@ -1,7 +1,7 @@
 """One step's metadata as one packed int32 array, a row for each sequence.
 
-Decides the words of a row. Never plans. In: `Row`s on the host. Out: the array; on the device, inside
-the compiled step, the same words as `Batch` and `Controls`.
+Decides the words of a row. Never plans. In: `Row`s on the host. Out: the array; on the device,
+inside the compiled step, the same words as `Batch` and `Controls`.
 
 | words | meaning |
 |---|---|
@@ -96,7 +96,7 @@ def _fill(words: np.ndarray, row: Row, key: StepKey, back: int) -> None:
 def unpack(
     packed: Int[Array, "B words"], key: StepKey, back: int, recent: Int[Array, "slots recent"]
 ) -> tuple[caches.Batch, sample.Controls]:
-    """Inside the step: addresses and controls. `recent` holds the last back + 1 ids of every slot."""
+    """Inside the step: addresses and controls. `recent`: the last back + 1 ids of every slot."""
     slots, start, lens = packed[:, 0], packed[:, 1], packed[:, 2]
     at = HEADER
     if key.feeds_back:

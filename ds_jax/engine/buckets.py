@@ -84,7 +84,7 @@ class Buckets:
         return StepKey(group, tokens, pages, fresh, False, all_logits)
 
     def group(self, tokens: int) -> int:
-        """Sequences that share a prefill step: as many as fill the longest chunk, at most the most."""
+        """Sequences that share a prefill step: as many as fill the longest chunk."""
         room = max(1, self.chunks[-1] // _up(self.chunks, tokens))
         return max(s for s in self.sequences if s <= room)
 

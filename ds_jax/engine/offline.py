@@ -1,11 +1,12 @@
 """Runs any number of prompts through the slots of a replica.
 
-Decides the order of steps: prefill in chunks first, then one decode step for all sequences that have
-their prompt; a free slot takes the next prompt. Never renders text. In: `GenerateRequest`s.
+Decides the order of steps: prefill in chunks first, then one decode step for all sequences that
+have their prompt; a free slot takes the next prompt. Never renders text. In: `GenerateRequest`s.
 Out: `TokenEvent`s, in the order the device finishes them.
 
-The token of a step stays on the device and feeds the next one; the host reads it one step late, so a
-sequence that meets its end token runs one more row, which nobody reads. At most two steps are in flight.
+The token of a step stays on the device and feeds the next one; the host reads it one step late, so
+a sequence that meets its end token runs one more row, which nobody reads. At most two steps are in
+flight.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class OfflineLoop:
             self.live.append(sequence)
 
     def _prefill(self) -> bool:
-        """Launches one chunk of as many sequences as fit; fresh ones and continued ones not together."""
+        """Launches a chunk of as many sequences as fit, either all fresh or all continued."""
         pending = [s for s in self.live if s.to_prefill and not s.finished]
         if not pending:
             return False

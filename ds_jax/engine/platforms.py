@@ -1,11 +1,12 @@
 """What a platform decides: number of virtual devices, dtypes, formats, kept programs.
 
-Never computes. In: names given by a user. Out: settings of jax, made before its first use of a device,
-and plain values.
+Never computes. In: names given by a user. Out: settings of jax, made before its first use of a
+device, and plain values.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 from typing import Any
@@ -46,10 +47,9 @@ def open_mesh(text: str, platform: str | None) -> tuple[meshes.MeshSpec, Mesh]:
     """
     spec = meshes.MeshSpec.parse(text)
     if spec.devices > 1:
-        try:  # only counts where the platform is CPU and no device was used before
+        # only counts where the platform is CPU and no device was used before
+        with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", spec.devices)
-        except RuntimeError:
-            pass
     return spec, meshes.build(spec, platform)
 
 
@@ -71,7 +71,7 @@ def choose(mesh: Mesh, numerics: str | config.Numerics, weights: str, cache_form
 
 
 def keep_programs(folder: str | pathlib.Path | None) -> None:
-    """Keeps compiled programs in a folder across processes; small ones too. None: changes nothing."""
+    """Keeps compiled programs, small ones too, in a folder across processes. None: no change."""
     if folder is None:
         return
     path = pathlib.Path(folder).expanduser()

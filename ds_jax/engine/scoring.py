@@ -1,6 +1,7 @@
 """Teacher-forced logits of a sequence of any length, through the cache like a real request.
 
-Decides how the sequence is cut into chunks. Never samples. In: token ids. Out: float32 logits [T V].
+Decides how the sequence is cut into chunks. Never samples. In: token ids. Out: float32 logits
+[T V].
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The compiled steps: (cache, packed batch) -> (cache, tokens).
 
-Decides what one step does on a device and how its arrays are split over the mesh. Never plans, never
-looks at a clock. In: parameters, cache, recent ids, one packed array. Out: the same cache (donated),
-sampled tokens and logits.
+Decides what one step does on a device and how its arrays are split over the mesh. Never plans,
+never looks at a clock. In: parameters, cache, recent ids, one packed array. Out: the same cache
+(donated), sampled tokens and logits.
 
 The whole step runs inside one shard_map: attention and caches are local to a rank, experts and
 Engram rows are reached by collectives. Sequences, slots and pages are split over both mesh axes.
@@ -72,8 +72,8 @@ def step(
 ) -> tuple[State, StepOutput]:
     """One step of one rank.
 
-    Sequences whose last chunk this is continue with the sampled token: the next decode step finds it
-    in `State.recent`. A chunk that is not the last one leaves a token there that nobody reads.
+    Sequences whose last chunk this is continue with the sampled token: the next decode step finds
+    it in `State.recent`. A chunk that is not the last one leaves a token there that nobody reads.
     """
     back = look_back(ctx)
     batch, controls = batches.unpack(packed, key, back, state.recent)
@@ -94,10 +94,10 @@ def step(
     return State(cache, recent), StepOutput(tokens, logits)
 
 
-def state_specs(state: Any) -> State:
+def state_specs(state: Any) -> Any:
     """Slots and pages are split over all devices."""
-    cache = jax.tree.map(lambda _: SPLIT, state.cache)
-    return State(dataclasses.replace(cache, window=P(None, AXES)), SPLIT)
+    split: Any = jax.tree.map(lambda _: SPLIT, state)
+    return dataclasses.replace(split, cache=dataclasses.replace(split.cache, window=P(None, AXES)))
 
 
 def build(
@@ -110,8 +110,8 @@ def build(
     """The jitted step over the mesh: (params, tables, state, packed) -> (state, output).
 
     Args:
-      layout: sizes of ONE rank's cache; the state given to the step holds all ranks, slots and pages
-        of rank r following those of rank r - 1.
+      layout: sizes of ONE rank's cache; the state given to the step holds all ranks, slots and
+        pages of rank r following those of rank r - 1.
       param_specs: PartitionSpecs with the structure of the parameters.
     Sharding: packed rows of rank r are rows r * B to (r + 1) * B. The state is donated.
     """

@@ -1,7 +1,7 @@
 """Whether tokenizer, token map, prompts and model fit together.
 
-Decides what is refused before any device work. In: files and ids. Out: a tokenizer, a token map, or an
-error that says what to change.
+Decides what is refused before any device work. In: files and ids. Out: a tokenizer, a token map, or
+an error that says what to change.
 """
 
 from __future__ import annotations

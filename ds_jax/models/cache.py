@@ -1,7 +1,8 @@
 """The device cache of a replica and the rows a step reads from and writes to it.
 
-Decides layouts, codecs and addresses. Never decides who owns a slot or a page (the scheduler does), never
-computes a row. In: the cache pytree, the batch's addresses, new rows. Out: the cache, key rows.
+Decides layouts, codecs and addresses. Never decides who owns a slot or a page (the scheduler does),
+never computes a row. In: the cache pytree, the batch's addresses, new rows. Out: the cache, key
+rows.
 
 | part | one per | size | address |
 |---|---|---|---|
@@ -10,9 +11,9 @@ computes a row. In: the cache pytree, the batch's addresses, new rows. Out: the 
 | tails | source with ratio > 1 | ratio + backtrack - 1 rows a slot | position mod that |
 
 A rejected or padded row is never copied back: positions are overwritten before they can be read.
-Arrays are unsigned integers: some versions of jax copy float caches whole on CPU when a row is written.
-Two formats hold the same values bit for bit: `packed` (FP8 / FP4 bytes) and `dequantized` (bf16 words;
-float32 words where the numerics leave rows unrounded).
+Arrays are unsigned integers: some versions of jax copy float caches whole on CPU when a row is
+written. Two formats hold the same values bit for bit: `packed` (FP8 / FP4 bytes) and `dequantized`
+(bf16 words; float32 words where the numerics leave rows unrounded).
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ class RowCodec:
     def encode(self, x: Float[Array, "*s width"]) -> jax.Array:
         """Unquantised rows -> words [*s words]; applies the kind's quantiser.
 
-        Quantising starts from the unquantised row because re-deriving a scale from quantised values is not
-        exact for tiny FP4 rows.
+        Quantising starts from the unquantised row because re-deriving a scale from quantised values
+        is not exact for tiny FP4 rows.
         """
         x = x.astype(jnp.float32)
         if self.store == "f32":
@@ -199,12 +200,12 @@ def init(ctx: Context, layout: Layout) -> Cache:
 
 
 def ring_positions(last: Int[Array, " B"], ring: int) -> Int[Array, "B ring"]:
-    """Position held by each ring row when `last` is the newest one written (negative: never written)."""
+    """Position held by each ring row when `last` is the newest (negative: never written)."""
     return last[:, None] - (last[:, None] - jnp.arange(ring)[None, :]) % ring
 
 
 def write_ring(ring: jax.Array, lead: tuple, words: jax.Array, batch: Batch) -> jax.Array:
-    """Write a chunk's newest rows into ring[*lead, slot, position mod R]; older and padded rows are dropped."""
+    """Write a chunk's newest rows into ring[*lead, slot, position mod R]; drop older and padded."""
     size = ring.shape[len(lead) + 1]
     offset = jnp.arange(words.shape[1])[None, :]
     keep = (offset < batch.lens[:, None]) & (offset >= batch.lens[:, None] - size)

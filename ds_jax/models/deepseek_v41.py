@@ -71,8 +71,8 @@ def forward(
       is_image: bool [B back+U] or None, aligned with look-back ids then token ids.
       embeds: [B U D] instead of embedding lookup (images spliced in), or None.
     Returns:
-      cache, output, and a trace: per-layer lists of named intermediates, plus `embeds`, `engram_hash`,
-      `final_collapsed`. Stacked layers leave no per-layer trace.
+      cache, output, and a trace: per-layer lists of named intermediates, plus `embeds`,
+      `engram_hash`, `final_collapsed`. Stacked layers leave no per-layer trace.
     """
     model = ctx.model
     place = _place(ctx, access, tables, batch, is_image)

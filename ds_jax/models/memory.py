@@ -1,7 +1,8 @@
 """The rows a chunk can see: its own, and through the cache those of earlier steps.
 
 Decides whether keys come from the chunk or from the cache and keeps write-before-read order.
-Never selects rows, never computes one. In: new rows of a chunk. Out: the cache with them, key rows with positions.
+Never selects rows, never computes one. In: new rows of a chunk. Out: the cache with them, key rows
+with positions.
 
 `fresh` chunks start at position 0, so they read nothing: the cache is only written. Without a cache
 (training) the same path runs and nothing is written.
@@ -76,8 +77,8 @@ def window(
 ) -> tuple[caches.Cache | None, Window]:
     """Store a chunk's window rows and return the rows its queries may look at.
 
-    Few rows: write, then read the ring. A longer chunk would overwrite rows its first queries need, so the
-    history is read first and the write waits for it.
+    Few rows: write, then read the ring. A longer chunk would overwrite rows its first queries need,
+    so the history is read first and the write waits for it.
     """
     rows = ctx.cache_window(raw)
     where = positions(batch)
@@ -173,7 +174,7 @@ def append(
     found: Groups,
     batch: caches.Batch,
 ) -> tuple[caches.Cache | None, jax.Array | None]:
-    """Store closed rows of one source; return the chunk's own quantised rows when it is fresh, else None.
+    """Store closed rows of one source; return the chunk's own quantised rows if it is fresh.
 
     kind is "row" (compressed rows) or "key" (index keys).
     """

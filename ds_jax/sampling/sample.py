@@ -32,9 +32,9 @@ class Controls:
 def sample(logits: Float[Array, "B V"], controls: Controls) -> Int[Array, " B"]:
     """Token ids: the most likely one where the temperature is 0, else a draw.
 
-    A draw is argmax(logits / temperature + g) over the kept tokens with Gumbel noise g, which is the
-    categorical distribution renormalised over them. The noise belongs to the token id, so a filter
-    never changes the noise of the tokens it keeps; ties go to the lower id.
+    A draw is argmax(logits / temperature + g) over the kept tokens with Gumbel noise g, which is
+    the categorical distribution renormalised over them. The noise belongs to the token id, so a
+    filter never changes the noise of the tokens it keeps; ties go to the lower id.
 
     Cost: greedy B V; a draw B V hashes; filters add a sort of B V. A step without draws or without
     filters does not pay for them.

@@ -1,4 +1,4 @@
-"""Steps: any cut, any company, any storage gives the same logits, and the cache changes in place."""
+"""Steps: any cut, company and storage give the same logits; the cache changes in place."""
 
 from __future__ import annotations
 

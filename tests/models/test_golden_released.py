@@ -1,4 +1,4 @@
-"""Released numerics against the recorded case, layer by layer: every rounding point in its place."""
+"""Released numerics against the recorded case, layer by layer: every rounding point."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _batch(case: Recorded, back: int) -> caches.Batch:
 
 
 def _stack(case: Recorded, name: str) -> np.ndarray:
-    """One array of all prompts, padded with zeros; the token or row axis is the last but its own."""
+    """One array of all prompts, padded with zeros along tokens or rows."""
     arrays = [case.expected[f"{p['name']}.{name}"] for p in case.prompts]
     axis = 0 if "." in name else 1
     most = max(a.shape[axis] for a in arrays)

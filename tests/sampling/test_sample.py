@@ -1,4 +1,4 @@
-"""Sampling: filters against a NumPy twin, draws against their distribution, and what a draw depends on."""
+"""Sampling: filters, the distribution of draws, and what a draw depends on."""
 
 from __future__ import annotations
 
