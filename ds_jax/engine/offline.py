@@ -1,7 +1,7 @@
 """Runs any number of prompts through the slots of a replica.
 
-Decides the order of steps: prefill in chunks first, then one decode step for all sequences that
-have their prompt; a free slot takes the next prompt. Never renders text. In: `GenerateRequest`s.
+Decides the order of steps: all prompts in slots first, in chunks, then decode steps for all of them
+together; a free slot takes the next prompt. Never renders text. In: `GenerateRequest`s.
 Out: `TokenEvent`s, in the order the device finishes them.
 
 The token of a step stays on the device and feeds the next one; the host reads it one step late, so
@@ -97,10 +97,7 @@ class OfflineLoop:
         try:
             while self.waiting or self.live:
                 self._admit()
-                launched = self._prefill()
-                yield from self._read(IN_FLIGHT - 1)
-                if self._decode():
-                    launched = True
+                launched = self._prefill() or self._decode()
                 yield from self._read(IN_FLIGHT - 1 if launched else 0)
         finally:
             self.flights.clear()
@@ -116,7 +113,7 @@ class OfflineLoop:
 
     def _prefill(self) -> bool:
         """Launches a chunk of as many sequences as fit, either all fresh or all continued."""
-        pending = [s for s in self.live if s.to_prefill and not s.finished]
+        pending = [s for s in self.live if s.to_prefill]
         if not pending:
             return False
         fresh = pending[0].computed == 0
@@ -155,10 +152,8 @@ class OfflineLoop:
         )
 
     def _decode(self) -> bool:
-        """Launches one token of every sequence that has its whole prompt and may go on."""
-        ready = [
-            s for s in self.live if not s.finished and not s.to_prefill and s.sampled < s.limit
-        ]
+        """Launches one token of every sequence that may go on; all of them have their prompt."""
+        ready = [s for s in self.live if s.sampled < s.limit]
         if not ready:
             return False
         # the newest token is on the device: any id stands for it
