@@ -80,7 +80,7 @@ def forward(
     b, u, d = h.shape
     m = model.hc_mult
     flow = layer.Flow(
-        streams=(h.reshape(b * u, d),) * m,
+        streams=jnp.broadcast_to(h.reshape(1, b * u, d), (m, b * u, d)),
         pre=hyper_connections.first_pre(b * u, m),
         shared=layer.Shared(),
         cache=cache,

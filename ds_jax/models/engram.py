@@ -21,7 +21,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ds_jax import config, primes
 from ds_jax.models.context import Context
-from ds_jax.models.hyper_connections import Streams, materialize
 from ds_jax.pallas_kernels import engram_lookup
 from ds_jax.sharding.params import ParamSpec
 
@@ -142,10 +141,10 @@ def _remainder(limbs: jax.Array, modulus: jax.Array) -> jax.Array:
 def forward(
     ctx: Context,
     p: EngramParams,
-    streams: Streams,
+    streams: Float[Array, "M T D"],
     rows: Int[Array, "T columns"],
     is_image: Bool[Array, " T"] | None = None,
-) -> tuple[Streams, Float[Array, "M T"]]:
+) -> tuple[Float[Array, "M T D"], Float[Array, "M T"]]:
     """X_j + gate_j * value; gate_j = sigmoid(signed sqrt of the normalised dot of stream j and key j).
 
     Returns: streams and gates (0 for image tokens). Numerics: gate in float32, one rounding a stream.
@@ -154,14 +153,15 @@ def forward(
     memory = engram_lookup.lookup(p.table, rows, ctx.dtype, ctx.row_axes).reshape(rows.shape[0], -1)
     kv = ctx.linear_quantized(memory, p.wkv)
     weight = p.q_weight.astype(jnp.float32) * p.k_weight.astype(jnp.float32)
+    *keys, value = lax.split(kv, [d] * (ctx.model.hc_mult + 1), axis=1)
     after, gates = [], []
-    for j, stream in enumerate(streams):
-        gate = _gate(ctx, stream, kv[:, j * d : (j + 1) * d], weight[j])
+    for stream, key, w in zip(streams, keys, weight, strict=True):
+        gate = _gate(ctx, stream, key, w)
         if is_image is not None:
             gate = jnp.where(is_image, 0.0, gate)
-        after.append(_add(ctx, stream, gate, kv[:, len(streams) * d :]))
+        after.append(_add(ctx, stream, gate, value))
         gates.append(gate)
-    return materialize(tuple(after)), jnp.stack(gates)
+    return jnp.stack(after), jnp.stack(gates)
 
 
 @functools.partial(jax.checkpoint, static_argnums=0)
@@ -172,7 +172,9 @@ def _gate(
     inverse = lax.rsqrt(jnp.mean(h * h, axis=-1) + eps) * lax.rsqrt(jnp.mean(k * k, axis=-1) + eps)
     dot = jnp.sum(h * weight[None] * k, axis=-1) * inverse * h.shape[-1] ** -0.5
     magnitude = jnp.sqrt(jnp.maximum(jnp.abs(dot), 1e-6))
-    return lax.optimization_barrier(jax.nn.sigmoid(jnp.where(jnp.signbit(dot), -magnitude, magnitude)))
+    return (
+        jax.nn.sigmoid(jnp.where(jnp.signbit(dot), -magnitude, magnitude))
+    )
 
 
 @functools.partial(jax.checkpoint, static_argnums=0)

@@ -1,10 +1,12 @@
 """Single-pass manifold-constrained hyper-connections: M residual streams mixed by a doubly stochastic matrix.
 
 Decides how a sub-layer reads its input from the streams and writes its output back.
-Never runs the sub-layer. In: M streams [T D]. Out: mixing weights, collapsed input, updated streams.
+Never runs the sub-layer. In: streams [M T D]. Out: mixing weights, collapsed input, updated streams.
 
-The M streams are M arrays and mixing weights keep tokens last: every operation is then a plain
-element-wise pass over [T D], which XLA:CPU vectorises; over one [T M D] array it is ten times slower.
+The stream axis comes first and mixing weights keep tokens last, so every operation is a plain
+element-wise pass over [T D], which XLA:CPU vectorises. `expand` is a loop over destination streams
+because a loop is the one boundary that the compiler respects there: it otherwise repeats a stream's
+arithmetic in each of its readers, M times more at every site, forward and backward.
 
 Differentiated, each function keeps its inputs only and recomputes: its products over M streams are larger
 than what they are made of.
@@ -35,9 +37,6 @@ class HyperConnectionParams:
     fn: jax.Array  # [(2+M)M M*D] f32
     base: jax.Array  # [(2+M)M] f32
     scale: jax.Array  # [3] f32: pre, post, combination
-
-
-Streams = tuple[jax.Array, ...]  # M arrays [T D]
 
 
 @jax.tree_util.register_dataclass
@@ -84,32 +83,18 @@ def sinkhorn(logits: Float[Array, "M M T"], iterations: int, eps: float) -> Floa
     c = c / over(c, 1) + eps
     c = c / (over(c, 0) + eps)
 
-    def step(_, c):  # a loop, not unrolled: XLA:CPU compiles and runs the small body many times faster
+    def step(
+        _, c
+    ):  # a loop, not unrolled: XLA:CPU compiles and runs the small body many times faster
         c = c / (over(c, 1) + eps)
         return c / (over(c, 0) + eps)
 
     return jax.lax.fori_loop(0, iterations - 1, step, c)
 
 
-@jax.custom_vjp
-def materialize(streams: Streams) -> Streams:
-    """The same streams, and the same gradients, as arrays in memory.
-
-    The compiler would otherwise repeat a stream's arithmetic in each of its readers, M times more at
-    every site, in both directions.
-    """
-    return jax.lax.optimization_barrier(streams)
-
-
-materialize.defvjp(
-    lambda streams: (jax.lax.optimization_barrier(streams), None),
-    lambda _, gradient: (jax.lax.optimization_barrier(gradient),),
-)
-
-
 @jax.named_scope("hyper_connections.mix")
 @functools.partial(jax.checkpoint, static_argnums=0)
-def mix(ctx: Context, p: HyperConnectionParams, streams: Streams) -> Mix:
+def mix(ctx: Context, p: HyperConnectionParams, streams: Float[Array, "M T D"]) -> Mix:
     """Mixing weights from all streams at once.
 
     u = (fn . v) * rsqrt(mean(v^2) + 1e-20) with v the concatenated streams;
@@ -117,15 +102,15 @@ def mix(ctx: Context, p: HyperConnectionParams, streams: Streams) -> Mix:
 
     Numerics: float32 throughout, whatever the policy. Cost: 2 T (2+M)M M D flops.
     """
-    m, eps = ctx.model.hc_mult, ctx.model.hc_eps
-    tokens, d = streams[0].shape
-    dot, square = jnp.zeros(()), jnp.zeros(())
-    for j, stream in enumerate(streams):
-        x = ctx.f32(stream)
-        product = matmul.matmul(x, p.fn[:, j * d : (j + 1) * d])
-        dot = product if j == 0 else dot + product
-        total = jnp.sum(x * x, axis=-1)
-        square = total if j == 0 else square + total
+    m, tokens, d = streams.shape
+    eps = ctx.model.hc_eps
+    x = ctx.f32(streams)
+    weights = p.fn.reshape(-1, m, d)
+    dot = matmul.matmul(x[0], weights[:, 0])
+    square = jnp.sum(x[0] * x[0], axis=-1)
+    for j in range(1, m):
+        dot = dot + matmul.matmul(x[j], weights[:, j])
+        square = square + jnp.sum(x[j] * x[j], axis=-1)
     inverse = jax.lax.rsqrt(square / (m * d) + ctx.model.rms_norm_eps)
     u = dot.T * inverse[None, :]  # [(2+M)M T]: tokens last
     scale = jnp.repeat(p.scale, jnp.array([m, m, m * m]), total_repeat_length=(2 + m) * m)
@@ -133,31 +118,55 @@ def mix(ctx: Context, p: HyperConnectionParams, streams: Streams) -> Mix:
     pre = jax.nn.sigmoid(u[:m]) + eps
     post = 2.0 * jax.nn.sigmoid(u[m : 2 * m])
     comb = sinkhorn(u[2 * m :].reshape(m, m, tokens), ctx.model.hc_sinkhorn_iters, eps)
-    # materialised here: fused into `expand` they would be recomputed for each of the D channels
-    return jax.lax.optimization_barrier(Mix(pre, post, comb))
+    return Mix(pre, post, comb)
 
 
 @jax.named_scope("hyper_connections.collapse")
 @functools.partial(jax.checkpoint, static_argnums=0)
-def collapse(ctx: Context, streams: Streams, pre: Float[Array, "M T"]) -> Float[Array, "T D"]:
+def collapse(
+    ctx: Context, streams: Float[Array, "M T D"], pre: Float[Array, "M T"]
+) -> Float[Array, "T D"]:
     """sum_j pre_j X_j, float32 sum, one rounding."""
     total = pre[0][:, None] * ctx.f32(streams[0])
-    for j in range(1, len(streams)):
+    for j in range(1, streams.shape[0]):
         total = total + pre[j][:, None] * ctx.f32(streams[j])
     return ctx.round(total)
 
 
 @jax.named_scope("hyper_connections.expand")
-@functools.partial(jax.checkpoint, static_argnums=0)
-def expand(ctx: Context, streams: Streams, y: Float[Array, "T D"], weights: Mix) -> Streams:
+def expand(
+    ctx: Context, streams: Float[Array, "M T D"], y: Float[Array, "T D"], weights: Mix
+) -> Float[Array, "M T D"]:
     """X'_k = post_k y + sum_j comb[j, k] X_j, float32 sum, one rounding."""
-    after = []
-    for k in range(len(streams)):
-        total = weights.post[k][:, None] * ctx.f32(y)
-        for j, stream in enumerate(streams):
-            total = total + weights.comb[j, k][:, None] * ctx.f32(stream)
-        after.append(ctx.round(total))
-    return materialize(tuple(after))
+    sources = jnp.concatenate([ctx.f32(y)[None], ctx.f32(streams)])
+    matrix = jnp.concatenate([weights.post[None], weights.comb])
+    return ctx.round(combine(sources, matrix))
+
+
+@jax.custom_vjp
+def combine(sources: Float[Array, "J T D"], matrix: Float[Array, "J K T"]) -> Float[Array, "K T D"]:
+    """out[k, t] = sum_j matrix[j, k, t] sources[j, t]; its gradient is the same loop, transposed."""
+
+    def one(_, column):
+        total = column[0][:, None] * sources[0]
+        for j in range(1, sources.shape[0]):
+            total = total + column[j][:, None] * sources[j]
+        return None, total
+
+    return jax.lax.scan(one, None, jnp.swapaxes(matrix, 0, 1))[1]
+
+
+def _combine_backward(saved, gradient):
+    sources, matrix = saved
+
+    def one(_, source):
+        return None, jnp.stack([jnp.sum(source * g, axis=-1) for g in gradient])
+
+    d_matrix = jax.lax.scan(one, None, sources)[1]
+    return combine(gradient, jnp.swapaxes(matrix, 0, 1)), d_matrix
+
+
+combine.defvjp(lambda sources, matrix: (combine(sources, matrix), (sources, matrix)), _combine_backward)
 
 
 def first_pre(tokens: int, m: int) -> Float[Array, "M T"]:

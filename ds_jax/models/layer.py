@@ -2,7 +2,7 @@
 
 Decides the order of a layer's parts and how layers share compressed rows and selections.
 Never knows how rows are stored: a `Memory` (cache or plain arrays) keeps them.
-In: M streams [B*U D] and the previous site's `pre`. Out: the same, one layer later, and named intermediates.
+In: streams [M B*U D] and the previous site's `pre`. Out: the same, one layer later, and named intermediates.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Shared:
 class Flow:
     """What travels from layer to layer."""
 
-    streams: hyper_connections.Streams  # M arrays [B*U D]
+    streams: jax.Array  # [M B*U D]
     pre: jax.Array  # [M B*U] f32
     shared: Shared
     cache: caches.Cache | None
@@ -156,7 +156,7 @@ def forward(
     Returns the flow one layer later and named intermediates (removed by the compiler when unused).
     """
     b, u = place.positions.shape
-    tokens, d = flow.streams[0].shape
+    tokens, d = flow.streams.shape[1:]
     streams, pre = flow.streams, flow.pre
     flat_image = None if place.is_image is None else place.is_image.reshape(tokens)
     trace: Trace = {}
@@ -183,15 +183,13 @@ def forward(
     x = norm.rms_norm(ctx, hyper_connections.collapse(ctx, streams, mix.pre), p.ffn_norm)
     y, routing = moe.forward(ctx, p.ffn, x, place.valid.reshape(tokens), flat_image)
     streams = hyper_connections.expand(ctx, streams, y, mix_ffn)
-    flow = dataclasses.replace(
-        flow, streams=streams, pre=mix_ffn.pre
-    )
+    flow = dataclasses.replace(flow, streams=streams, pre=mix_ffn.pre)
     trace |= {
         "ffn_out": y.reshape(b, u, d),
         "router_scores": routing.scores.reshape(b, u, -1),
         "router_indices": routing.expert_ids.reshape(b, u, -1),
         "router_weights": routing.weights.reshape(b, u, -1),
-        "hidden": jnp.stack(streams, axis=1).reshape(b, u, len(streams), d),
+        "hidden": jnp.moveaxis(streams, 0, 1).reshape(b, u, -1, d),
         "pre_mix": _by_row(flow.pre, b, u),
     }
     return flow, trace
@@ -202,11 +200,9 @@ def _by_row(weights: jax.Array, b: int, u: int) -> jax.Array:
     return jnp.moveaxis(weights, -1, 0).reshape(b, u, *weights.shape[:-1])
 
 
-def _tap(ctx: Context, streams: hyper_connections.Streams) -> jax.Array:
-    total = ctx.f32(streams[0])
-    for stream in streams[1:]:
-        total = total + ctx.f32(stream)
-    return ctx.round(total / len(streams))
+def _tap(ctx: Context, streams: jax.Array) -> jax.Array:
+    """Mean over streams, rounded: what DSpark reads at a layer's entry."""
+    return ctx.round(jnp.mean(ctx.f32(streams), axis=0))
 
 
 def _attention(

@@ -11,6 +11,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from ds_jax import config
@@ -65,11 +66,10 @@ def rotate(
     cos and sin broadcast against x's leading axes (same rank).
     """
     width = 2 * cos.shape[-1]
-    tail = ctx.f32(x[..., x.shape[-1] - width :])
+    head, tail = lax.split(x, [x.shape[-1] - width, width], axis=x.ndim - 1)
+    tail = ctx.f32(tail)
     pairs = tail.reshape(*tail.shape[:-1], width // 2, 2)
-    a, b = pairs[..., 0], pairs[..., 1]
-    s = -sin if inverse else sin
-    turned = jnp.stack([a * cos - b * s, a * s + b * cos], axis=-1).reshape(tail.shape)
-    return jnp.concatenate(
-        [x[..., : x.shape[-1] - width], ctx.round(turned).astype(x.dtype)], axis=-1
-    )
+    swapped = jnp.flip(pairs, axis=-1)
+    sign = jnp.array([1.0, -1.0] if inverse else [-1.0, 1.0]).reshape((1,) * x.ndim + (2,))
+    turned = (pairs * cos[..., None] + swapped * (sin[..., None] * sign)).reshape(tail.shape)
+    return jnp.concatenate([head, ctx.round(turned).astype(x.dtype)], axis=-1)

@@ -85,31 +85,33 @@ def tile_rows(pairs: int, experts: int) -> int:
 
 
 def _tiles(tokens, expert_ids, weights, w13, w2, apply: Apply) -> jax.Array:
+    """Pairs laid out by expert in whole tiles; one gather in, one gather out, none inside the loop."""
     t, a = expert_ids.shape
     pairs, experts = t * a, num_experts(w13)
     tile = tile_rows(pairs, experts)
-    flat = jnp.where((expert_ids >= 0) & (expert_ids < experts), expert_ids, experts).reshape(pairs)
-    order = jnp.argsort(flat, stable=True).astype(jnp.int32)
-    counts = jnp.sum(flat[:, None] == jnp.arange(experts)[None, :], axis=0, dtype=jnp.int32)
-    ends = jnp.cumsum(counts)
+    flat = expert_ids.reshape(pairs)
+    chosen = flat[:, None] == jnp.arange(experts)[None, :]
+    counts = jnp.sum(chosen, axis=0, dtype=jnp.int32)
     tiles = (counts + tile - 1) // tile
     tile_ends = jnp.cumsum(tiles)
-    flat_weights = weights.reshape(pairs)
-    lane = jnp.arange(tile)
+    rank = jnp.sum(jnp.where(chosen, jnp.cumsum(chosen, axis=0) - 1, 0), axis=1)
+    begin = jnp.sum(jnp.where(chosen, (tile_ends - tiles)[None, :] * tile, 0), axis=1)
+    room = (pairs // tile + experts if tile > 1 else pairs) * tile  # every expert may leave one tile partly used
+    slot = jnp.where(chosen.any(axis=1), begin + rank, room)
+    source = jnp.zeros(room, jnp.int32).at[slot].set(jnp.arange(pairs, dtype=jnp.int32), mode="drop")
+    rows = tokens[source // a]
+    row_weights = weights.reshape(pairs)[source][:, None]
 
     def step(i, out):
         e = jnp.sum(tile_ends <= i, dtype=jnp.int32)
-        first = ends[e] - counts[e] + (i - (tile_ends[e] - tiles[e])) * tile
-        used = first + lane < ends[e]
-        pair = order[jnp.minimum(first + lane, pairs - 1)]
-        y = apply(
-            tokens[pair // a], take_expert(w13, e), take_expert(w2, e), flat_weights[pair][:, None]
-        )
-        return out.at[jnp.where(used, pair, pairs)].set(y.astype(jnp.float32), mode="drop")
+        here = lax.dynamic_slice_in_dim(rows, i * tile, tile)
+        weight = lax.dynamic_slice_in_dim(row_weights, i * tile, tile)
+        y = apply(here, take_expert(w13, e), take_expert(w2, e), weight).astype(jnp.float32)
+        return lax.dynamic_update_slice_in_dim(out, y, i * tile, 0)
 
-    out = jnp.zeros((pairs, tokens.shape[1]), jnp.float32)
-    out = lax.fori_loop(0, tile_ends[-1], step, out)
-    return _sum_pairs(out.reshape(t, a, -1))
+    out = lax.fori_loop(0, tile_ends[-1], step, jnp.zeros((room, tokens.shape[1]), jnp.float32))
+    pair_rows = jnp.where((slot < room)[:, None], out[jnp.minimum(slot, room - 1)], 0.0)
+    return _sum_pairs(pair_rows.reshape(t, a, -1))
 
 
 def _sum_pairs(out: Float[Array, "T A D"]) -> Float[Array, "T D"]:

@@ -19,9 +19,13 @@ FP8_MAX = 448.0
 FP4_MAX = 6.0
 
 
+@jax.custom_jvp
 def round_bf16(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Round float32 to the nearest bfloat16 (ties to even), held in float32."""
+    """Round float32 to the nearest bfloat16 (ties to even), held in float32; straight-through gradient."""
     return lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
+
+
+round_bf16.defjvp(lambda primals, tangents: (round_bf16(*primals), tangents[0]))
 
 
 def pow2_ceil(t: Float[Array, "*s"]) -> Float[Array, "*s"]:

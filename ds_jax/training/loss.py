@@ -62,7 +62,9 @@ def text_loss(
     b, u, d = out.hidden.shape
     logits = deepseek_v41.logits(ctx, params, out.hidden.reshape(b * u, d))
     targets = tokens[:, 1:].reshape(b * u)
-    logprobs = jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0] - jax.nn.logsumexp(logits, axis=-1)
+    logprobs = jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0] - jax.nn.logsumexp(
+        logits, axis=-1
+    )
     w = weights[:, 1:].reshape(b * u)
     cross_entropy = -jnp.sum(w * logprobs) / jnp.maximum(jnp.sum(w), 1.0)
     layers = trace["layers"]

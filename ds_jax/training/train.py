@@ -37,7 +37,9 @@ class Recipe:
     cooldown: float = 0.4  # share of the steps over which the rate falls to zero
     weight_decay: float = 0.05
     bias_rate: float = 2e-3  # step of the router's selection bias
-    dense_selection: int = 0  # steps during which every visible row is attended (the indexer only learns)
+    dense_selection: int = (
+        0  # steps during which every visible row is attended (the indexer only learns)
+    )
     seed: int = 0
 
 
@@ -51,25 +53,21 @@ class TrainState:
     step: jax.Array
 
 
-def schedule(recipe: Recipe) -> optax.Schedule:
-    """Linear warm-up, constant, linear fall to zero."""
-    fall = max(1, int(recipe.steps * recipe.cooldown))
-    return optax.join_schedules(
-        [
-            optax.linear_schedule(0.0, recipe.peak_rate, recipe.warmup),
-            optax.constant_schedule(recipe.peak_rate),
-            optax.linear_schedule(recipe.peak_rate, 0.0, fall),
-        ],
-        [recipe.warmup, recipe.steps - fall],
-    )
+def rate(recipe: Recipe, step: int) -> float:
+    """Learning rate of a step: linear warm-up, constant, linear fall to zero.
+
+    Computed on the host and passed in, so that a run can be lengthened without compiling again.
+    """
+    fall = max(1.0, recipe.steps * recipe.cooldown)
+    return recipe.peak_rate * min(1.0, (step + 1) / recipe.warmup, (recipe.steps - step) / fall)
 
 
 def optimizer(recipe: Recipe) -> optax.GradientTransformation:
-    """AdamW with clipped gradients; only matrices decay."""
+    """AdamW with clipped gradients at rate 1 (the step scales the update); only matrices decay."""
     return optax.chain(
         optax.clip_by_global_norm(1.0),
         optax.adamw(
-            schedule(recipe),
+            1.0,
             b1=0.9,
             b2=0.98,
             eps=1e-9,
@@ -88,22 +86,27 @@ def init(model: config.Model, recipe: Recipe) -> TrainState:
 
 def make_step(
     model: config.Model, numerics: config.Numerics, recipe: Recipe, tables: engram.HashTables | None
-) -> Callable[[TrainState, jax.Array, jax.Array], tuple[TrainState, loss.Measures]]:
+) -> Callable[..., tuple[TrainState, loss.Measures]]:
     """One compiled update; the state is donated. Weights are quantised as the checkpoint stores them."""
     ctx = Context(model, numerics, moe_path="capacity")
     spec = deepseek_v41.spec(model)
     update_rule = optimizer(recipe)
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def step(state: TrainState, tokens: jax.Array, weights: jax.Array):
+    def step(state: TrainState, tokens: jax.Array, weights: jax.Array, rate: jax.Array):
         def objective(params):
             stored = quantize.fake_quantize(spec, params, quantized=model.quantization is not None)
-            return loss.text_loss(ctx, stored, tables, tokens.astype(jnp.int32), weights.astype(jnp.float32))
+            return loss.text_loss(
+                ctx, stored, tables, tokens.astype(jnp.int32), weights.astype(jnp.float32)
+            )
 
         (_, measures), grads = jax.value_and_grad(objective, has_aux=True)(state.params)
         updates, rule = update_rule.update(grads, state.optimizer, state.params)
+        updates = jax.tree.map(lambda u: u * rate, updates)
         params = optax.apply_updates(state.params, updates)
-        return TrainState(_balance(params, measures.loads, recipe.bias_rate), rule, state.step + 1), measures
+        return TrainState(
+            _balance(params, measures.loads, recipe.bias_rate), rule, state.step + 1
+        ), measures
 
     return step
 
@@ -114,11 +117,15 @@ def _balance(params: deepseek_v41.Params, loads: jax.Array, rate: float) -> deep
     for p, load in zip(params.layers, loads, strict=True):
         bias = p.ffn.bias + rate * jnp.sign(1.0 - load)
         bias = bias - jnp.mean(bias)
-        layers.append(dataclasses.replace(p, ffn=dataclasses.replace(p.ffn, bias=bias, bias_vl=bias)))
+        layers.append(
+            dataclasses.replace(p, ffn=dataclasses.replace(p.ffn, bias=bias, bias_vl=bias))
+        )
     return dataclasses.replace(params, layers=tuple(layers))
 
 
-def batches(tokens: np.ndarray, weights: np.ndarray, rows: int, seed: int, first: int) -> Iterator[tuple]:
+def batches(
+    tokens: np.ndarray, weights: np.ndarray, rows: int, seed: int, first: int
+) -> Iterator[tuple]:
     """Endless batches: every epoch a new order, a pure function of (seed, step)."""
     per_epoch = len(tokens) // rows
     step = first
@@ -152,7 +159,9 @@ def run(
     with log.open("a") as file:
         for number in range(int(state.step), recipe.steps):
             tokens, weights = next(data)
-            state, measures = steps[number < recipe.dense_selection](state, tokens, weights)
+            state, measures = steps[number < recipe.dense_selection](
+                state, tokens, weights, np.float32(rate(recipe, number))
+            )
             line = {
                 "step": number,
                 "loss": round(float(measures.loss), 4),
