@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from ds_jax import terminal
 from ds_jax.errors import DsJaxError, RequestError
@@ -49,6 +49,7 @@ _PROGRAM_CACHE = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> None:
     """Runs what the flags say."""
+    logging.set_verbosity(logging.WARNING)  # jax tells of platforms it does not find
     try:
         if len(argv) > 1:
             raise RequestError(f"unexpected argument {argv[1]!r}; put prompts behind --prompt")

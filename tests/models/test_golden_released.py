@@ -54,7 +54,7 @@ def teacher_forced(case: Recorded) -> list[dict[str, np.ndarray]]:
             streams = recorded["hidden"][:, number - 1] if number else embeds
             pre = recorded["pre_mix"][:, number - 1] if number else first
             flow = layer.Flow(
-                streams=tuple(streams[:, :, j].reshape(b * u, d) for j in range(m)),
+                streams=jnp.moveaxis(streams.reshape(b * u, m, d), 1, 0),
                 pre=pre.reshape(b * u, m).T,
                 shared=_shared(model, number, where, sources, place.positions),
                 cache=None,
