@@ -86,7 +86,7 @@ def test_gradients_reach_every_trainable_parameter():
     model = small_model()
     step = train.make_step(model, config.RELEASED, RECIPE, tables_of(model))
     data = dialogue_rows(BATCH)
-    state, measures = step(train.init(model, RECIPE), data.tokens, data.weights)
+    state, measures = step(train.init(model, RECIPE), data.tokens, data.weights, np.float32(1e-3))
     assert np.isfinite(measures.loss)
     first_moments = optax.tree_utils.tree_get(state.optimizer, "mu")
     without = {
