@@ -97,7 +97,11 @@ class OfflineLoop:
         try:
             while self.waiting or self.live:
                 self._admit()
-                launched = self._prefill() or self._decode()
+                launched = self._prefill()
+                if not launched:
+                    if not self.runner.has(self.decode_key):  # do not hold tokens back for it
+                        yield from self._read(0)
+                    launched = self._decode()
                 yield from self._read(IN_FLIGHT - 1 if launched else 0)
         finally:
             self.flights.clear()

@@ -105,6 +105,10 @@ class Runner:
         self.state, output = self.program(key)(self.params, self.tables, self.state, packed)
         return output, places
 
+    def has(self, key: StepKey) -> bool:
+        """Whether the step of a key was launched before."""
+        return key in self._programs
+
     def program(self, key: StepKey) -> Callable[..., Any]:
         """The jitted step of a key."""
         return self.kept(

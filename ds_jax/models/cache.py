@@ -204,12 +204,23 @@ def ring_positions(last: Int[Array, " B"], ring: int) -> Int[Array, "B ring"]:
     return last[:, None] - (last[:, None] - jnp.arange(ring)[None, :]) % ring
 
 
-def write_ring(ring: jax.Array, lead: tuple, words: jax.Array, batch: Batch) -> jax.Array:
-    """Write a chunk's newest rows into ring[*lead, slot, position mod R]; drop older and padded."""
+def write_ring(
+    ring: jax.Array, lead: tuple, words: jax.Array, batch: Batch, after: jax.Array | None = None
+) -> jax.Array:
+    """Write a chunk's newest rows into ring[*lead, slot, position mod R]; drop older and padded.
+
+    after: float rows [B ...] read from this ring, which the write must not overtake. The write
+      depends on them through their product with zero, which no compiler may drop (they could be
+      infinite); a barrier alone is gone before buffers are assigned, and then the whole ring is
+      copied.
+    """
     size = ring.shape[len(lead) + 1]
     offset = jnp.arange(words.shape[1])[None, :]
     keep = (offset < batch.lens[:, None]) & (offset >= batch.lens[:, None] - size)
     place = (batch.start[:, None] + offset) % size
+    if after is not None:
+        one = lax.optimization_barrier(after).reshape(after.shape[0], -1)[:, :1]
+        place = place + (one.astype(jnp.float32) * 0.0).astype(place.dtype)
     slots = jnp.where(keep, batch.slots[:, None], ring.shape[len(lead)])
     return ring.at[(*lead, slots, place)].set(words, mode="drop")
 

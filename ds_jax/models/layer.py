@@ -2,12 +2,14 @@
 
 Decides the order of a layer's parts and how layers share compressed rows and selections.
 Never knows how rows are stored: a `Memory` (cache or plain arrays) keeps them.
-In: streams [M B*U D] and the previous site's `pre`. Out: the same, one layer later, and named intermediates.
+In: streams [M B*U D] and the previous site's `pre`. Out: the same, one layer later, and named
+intermediates.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -169,20 +171,33 @@ def forward(
         trace["engram_gate"] = _by_row(gate, b, u)
     trace["tap"] = _tap(ctx, streams).reshape(b, u, d)
 
-    mix = hyper_connections.mix(ctx, p.hc_attn, streams)
-    x = norm.rms_norm(ctx, hyper_connections.collapse(ctx, streams, pre), p.attn_norm)
-    y, flow, seen = _attention(ctx, access, p, where, number, flow, place, x.reshape(b, u, d))
-    streams = hyper_connections.expand(ctx, streams, y.reshape(tokens, d), mix)
+    angles = place.angles_compressed if where.ratio else place.angles_window
+    mix, x = _read_streams(ctx, p.hc_attn, p.attn_norm, streams, pre)
+    x = x.reshape(b, u, d)
+    projected = _project(ctx, p.attn, x, angles)
+    flow, window, seen = _rows(ctx, access, p, where, number, flow, place, x, projected, angles)
+    y, mass = _attend(
+        ctx,
+        where.ratio if access.fresh else 0,
+        p.attn,
+        projected.query,
+        place.positions,
+        window,
+        flow.shared.selected if where.ratio else None,
+        angles,
+    )
+    streams = _write_streams(ctx, streams, y.reshape(tokens, d), mix)
     trace |= seen | {
         "attn_out": y,
         "hc_attn_post": _by_row(mix.post, b, u),
         "hc_attn_comb": _by_row(mix.comb, b, u),
     }
+    if mass is not None:
+        trace["attn_mass"] = mass
 
-    mix_ffn = hyper_connections.mix(ctx, p.hc_ffn, streams)
-    x = norm.rms_norm(ctx, hyper_connections.collapse(ctx, streams, mix.pre), p.ffn_norm)
-    y, routing = moe.forward(ctx, p.ffn, x, place.valid.reshape(tokens), flat_image)
-    streams = hyper_connections.expand(ctx, streams, y, mix_ffn)
+    mix_ffn, x = _read_streams(ctx, p.hc_ffn, p.ffn_norm, streams, mix.pre)
+    y, routing = _experts(ctx, p.ffn, x, place.valid.reshape(tokens), flat_image)
+    streams = _write_streams(ctx, streams, y, mix_ffn)
     flow = dataclasses.replace(flow, streams=streams, pre=mix_ffn.pre)
     trace |= {
         "ffn_out": y.reshape(b, u, d),
@@ -205,7 +220,40 @@ def _tap(ctx: Context, streams: jax.Array) -> jax.Array:
     return ctx.round(jnp.mean(ctx.f32(streams), axis=0))
 
 
-def _attention(
+# The parts that all layers share are nested jits: traced and lowered once for a program's layers
+# (and for programs of equal shapes) instead of once a layer; the compiler inlines them.
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _read_streams(ctx, p: hyper_connections.HyperConnectionParams, weight, streams, pre):
+    """Mixing weights of a site and its normalised input [T D]."""
+    mix = hyper_connections.mix(ctx, p, streams)
+    return mix, norm.rms_norm(ctx, hyper_connections.collapse(ctx, streams, pre), weight)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _write_streams(ctx, streams, y, mix: hyper_connections.Mix):
+    return hyper_connections.expand(ctx, streams, y, mix)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _project(ctx, p: attention.AttentionParams, x, angles) -> attention.Projected:
+    return attention.project(ctx, p, x, angles)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _attend(ctx, causal_ratio: int, p, query, positions, window, selected, angles):
+    """Attention's output [B U D] and the probability mass of each compressed row."""
+    o, mass = attention.attend_window(ctx, p.sink, query, positions, window, selected, causal_ratio)
+    return attention.output(ctx, p, o, angles), mass
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _experts(ctx, p: moe.MoEParams, x, valid, is_image):
+    return moe.forward(ctx, p, x, valid, is_image)
+
+
+def _rows(
     ctx: Context,
     access: memory.Access,
     p: LayerParams,
@@ -214,9 +262,10 @@ def _attention(
     flow: Flow,
     place: Place,
     x: jax.Array,
-) -> tuple[jax.Array, Flow, Trace]:
-    angles = place.angles_compressed if where.ratio else place.angles_window
-    projected = attention.project(ctx, p.attn, x, angles)
+    projected: attention.Projected,
+    angles: tuple[jax.Array, jax.Array],
+) -> tuple[Flow, memory.Window, Trace]:
+    """Store the layer's rows and find those that its queries may see."""
     cache, window = memory.window(ctx, access, flow.cache, number, projected.row, place.batch)
     flow = dataclasses.replace(flow, cache=cache)
     trace: Trace = {"window_kv": ctx.cache_window(projected.row)}
@@ -226,18 +275,7 @@ def _attention(
     if where.kind in (LayerKind.FULL, LayerKind.REINDEX):
         flow, seen = _select(ctx, access, p, where, flow, place, x, projected.low_rank, angles)
         trace |= seen
-    o, mass = attention.attend_window(
-        ctx,
-        p.attn.sink,
-        projected.query,
-        place.positions,
-        window,
-        flow.shared.selected if where.ratio else None,
-        where.ratio if access.fresh else 0,
-    )
-    if mass is not None:
-        trace["attn_mass"] = mass
-    return attention.output(ctx, p.attn, o, angles), flow, trace
+    return flow, window, trace
 
 
 def _compress(
@@ -273,7 +311,8 @@ def _compress(
 def _gathers(ctx: Context, queries: int, rows: int) -> bool:
     """Whether chosen rows are gathered per query instead of masking all rows.
 
-    Gathering reads queries * topk rows; masking reads every row once but multiplies with all of them.
+    Gathering reads queries * topk rows; masking reads every row once but multiplies with all of
+    them.
     """
     k = ctx.model.index_topk
     return rows > k and (queries * k <= rows or rows > 8 * k)
@@ -282,7 +321,9 @@ def _gathers(ctx: Context, queries: int, rows: int) -> bool:
 def _select(
     ctx, access, p: LayerParams, where: Role, flow: Flow, place: Place, x, low_rank, angles
 ):
-    """Score the source's rows and publish the selection (and candidate blocks) for the layers after."""
+    """Score the source's rows and publish the selection (and candidate blocks) for the layers
+    after.
+    """
     assert p.indexer is not None, "an index source has an indexer"
     shared = flow.shared
     keys = shared.index_keys

@@ -97,12 +97,11 @@ def window(
         at = caches.ring_positions(batch.start + batch.lens - 1, size)
         return dataclasses.replace(cache, window=ring), Window(held, at, ordered=False)
     before = batch.start[:, None] - w + jnp.arange(w)[None, :]
-    history = cache.window[
-        layer, jnp.minimum(batch.slots, cache.window.shape[1] - 1)[:, None], before % size
-    ]
-    history, words = lax.optimization_barrier((history, words))  # the read comes before the write
-    ring = caches.write_ring(cache.window, (layer,), words, batch)
-    held = jnp.concatenate([codec.decode(history, ctx.dtype), rows], axis=1)
+    slots = jnp.minimum(batch.slots, cache.window.shape[1] - 1)[:, None]
+    history = codec.decode(cache.window[layer, slots, before % size], ctx.dtype)
+    history = lax.optimization_barrier(history)
+    ring = caches.write_ring(cache.window, (layer,), words, batch, after=history)
+    held = jnp.concatenate([history, rows], axis=1)
     at = jnp.concatenate([before, where], axis=1)
     return dataclasses.replace(cache, window=ring), Window(held, at, ordered=True)
 
@@ -142,9 +141,9 @@ def groups(
     size = tail.shape[1]
     before = batch.start[:, None] - (ratio - 1) + jnp.arange(ratio - 1)[None, :]
     carried = tail[jnp.minimum(batch.slots, tail.shape[0] - 1)[:, None], before % size]
-    carried, parts = lax.optimization_barrier((carried, parts))  # the read comes before the write
-    cache = _write_tail(cache, source, parts, batch)
-    line = jnp.concatenate([lax.bitcast_convert_type(carried, jnp.float32), parts], axis=1)
+    carried = lax.optimization_barrier(lax.bitcast_convert_type(carried, jnp.float32))
+    cache = _write_tail(cache, source, parts, batch, after=carried)
+    line = jnp.concatenate([carried, parts], axis=1)
     index = (numbers * ratio - batch.start[:, None] + ratio - 1)[:, :, None] + jnp.arange(ratio)[
         None, None, :
     ]
@@ -154,13 +153,17 @@ def groups(
 
 
 def _write_tail(
-    cache: caches.Cache, source: int, parts: jax.Array, batch: caches.Batch
+    cache: caches.Cache,
+    source: int,
+    parts: jax.Array,
+    batch: caches.Batch,
+    after: jax.Array | None = None,
 ) -> caches.Cache:
     tail = cache.tails[source]
     assert tail is not None, f"source {source} has no compressor tail"
     words = lax.bitcast_convert_type(parts, jnp.uint32)
     tails = list(cache.tails)
-    tails[source] = caches.write_ring(tail, (), words, batch)
+    tails[source] = caches.write_ring(tail, (), words, batch, after)
     return dataclasses.replace(cache, tails=tuple(tails))
 
 

@@ -7,7 +7,7 @@ import pytest
 from ds_jax import Pipeline
 from ds_jax.testing import tiny_pipeline
 
-LARGE_CACHE = {"max_sequences": 32, "max_context": 256, "chunk_tokens": (24,)}
+LARGE_CACHE = {"max_sequences": 256, "max_context": 256, "chunk_tokens": (24,)}
 
 
 @pytest.fixture(scope="session")
