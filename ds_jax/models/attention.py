@@ -1,6 +1,8 @@
-"""Attention with one shared key-value latent: sliding window and selected compressed rows in one softmax.
+"""Attention with one shared key-value latent: sliding window and selected compressed rows in one
+softmax.
 
-Decides projections, masks' use and the softmax. Never reads or writes the cache, never selects rows.
+Decides projections, masks' use and the softmax. Never reads or writes the cache, never selects
+rows.
 In: normalised hidden [B U D] and key rows with their visibility. Out: [B U D].
 """
 
@@ -178,10 +180,12 @@ def attend_window(
 ) -> tuple[Float[Array, "B U N H"], Float[Array, "B U C"] | None]:
     """`attend` over a layer's window rows and the selected compressed rows.
 
-    Ordered rows are cut into blocks of queries, so that a query meets W + block keys instead of all.
+    Ordered rows are cut into blocks of queries, so that a query meets W + block keys instead of
+    all.
 
     Args:
-      causal_ratio: ratio of compressed rows that belong to this very chunk, starting at position 0 (then a
+      causal_ratio: ratio of compressed rows that belong to this very chunk, starting at position 0
+      (then a
         block of queries only meets rows closed before its end); 0 when they come from the cache.
     Returns: the output, and the probability mass of each compressed row (None without any).
     """

@@ -55,7 +55,9 @@ def project(
 def pool(
     ctx: Context, p: CompressorParams, group: Float[Array, "B G ratio parts H"]
 ) -> Float[Array, "B G H"]:
-    """Latent of each group: per-channel softmax of the gates over the group, rounded, then normalised."""
+    """Latent of each group: per-channel softmax of the gates over the group, rounded, then
+    normalised.
+    """
     if p.wgate is None:
         return norm.rms_norm(ctx, group[:, :, 0, 0], p.norm)
     weight = jax.nn.softmax(group[:, :, :, 0], axis=2)

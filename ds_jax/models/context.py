@@ -1,4 +1,5 @@
-"""What every model function needs to know and no array says: the config, the numerics, the mesh axes.
+"""What every model function needs to know and no array says: the config, the numerics, the mesh
+axes.
 
 Decides the rounding points' form. Never holds an array. In: frozen config. Out: static arguments.
 """
@@ -24,7 +25,7 @@ class Context:
       numerics: the three numerics switches.
       expert_axis: mesh axis over which experts are split, or None on one device.
       row_axes: mesh axes over which Engram rows are split.
-      moe_path: "tiles" (inference) or "dense" (every expert on every token; differentiable reference)
+      moe_path: "tiles" (inference), "dense" (every expert on every token; the reference)
         or "capacity" (differentiable, drops tokens above `moe_capacity` times the mean load).
       moe_capacity: only for "capacity".
     """
@@ -47,7 +48,9 @@ class Context:
         return jnp.dtype(self.numerics.storage if self.rounds else "float32")
 
     def round(self, x: jax.Array) -> jax.Array:
-        """A rounding point: float32 -> the nearest bfloat16, held in `dtype`; float32 policy: no change."""
+        """A rounding point: float32 -> the nearest bfloat16, held in `dtype`; float32 policy: no
+        change.
+        """
         if not self.rounds:
             return x
         # reduce_precision first: a plain cast pair may be optimised away
@@ -58,7 +61,9 @@ class Context:
         return x.astype(jnp.float32)
 
     def quantize_input(self, x: jax.Array) -> jax.Array:
-        """FP8 per 32 in front of a quantised linear, where the checkpoint is quantised and the switch on."""
+        """FP8 per 32 in front of a quantised linear, where the checkpoint is quantised and the
+        switch on.
+        """
         if not (self.numerics.quantize_activations and self.model.quantization):
             return x
         return quantize.fake_fp8(self.f32(x)).astype(self.dtype)

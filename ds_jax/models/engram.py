@@ -1,11 +1,11 @@
 """Engram: hashed n-gram memory added to the residual streams through a gate.
 
-Decides the n-gram hash, the table lookup and the gate. Rows depend on token ids alone, so they can be
-computed ahead. In: token ids with look-back, streams [T M D]. Out: row numbers, updated streams.
+Decides the n-gram hash, the table lookup and the gate. Rows depend on token ids alone, so they can
+be computed ahead. In: token ids with look-back, streams [T M D]. Out: row numbers, updated streams.
 
 The hash is 64-bit integer arithmetic; on the device it runs on two uint32 limbs: the products
-id * multiplier are tabulated per token, their exclusive-or is reduced modulo a prime below 2**24 byte
-by byte (Horner), which never leaves 32 bits.
+id * multiplier are tabulated per token, their exclusive-or is reduced modulo a prime below 2**24
+byte by byte (Horner), which never leaves 32 bits.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def spec(model: config.Model, layer: int) -> EngramParams:
 
 
 def multipliers(model: config.Model, layer: int) -> np.ndarray:
-    """int64 [max_ngram]: odd, from PCG64 seeded by 10007 * layer, below 2**63 / compressed vocabulary."""
+    """int64 [max_ngram]: odd, from PCG64 seeded by 10007 * layer, below 2**63 / compressed
+    vocabulary.
+    """
     bound = (2**63 - 1) // model.engram_compressed_vocab_size // 2
     draws = np.random.default_rng(10007 * layer).integers(
         0, bound, size=model.engram_max_ngram_size, dtype=np.int64
@@ -145,9 +147,11 @@ def forward(
     rows: Int[Array, "T columns"],
     is_image: Bool[Array, " T"] | None = None,
 ) -> tuple[Float[Array, "M T D"], Float[Array, "M T"]]:
-    """X_j + gate_j * value; gate_j = sigmoid(signed sqrt of the normalised dot of stream j and key j).
+    """X_j + gate_j * value; gate_j = sigmoid(signed sqrt of the normalised dot of stream j and key
+    j).
 
-    Returns: streams and gates (0 for image tokens). Numerics: gate in float32, one rounding a stream.
+    Returns: streams and gates (0 for image tokens). Numerics: gate in float32, one rounding a
+    stream.
     """
     d = ctx.model.hidden_size
     memory = engram_lookup.lookup(p.table, rows, ctx.dtype, ctx.row_axes).reshape(rows.shape[0], -1)
@@ -172,9 +176,7 @@ def _gate(
     inverse = lax.rsqrt(jnp.mean(h * h, axis=-1) + eps) * lax.rsqrt(jnp.mean(k * k, axis=-1) + eps)
     dot = jnp.sum(h * weight[None] * k, axis=-1) * inverse * h.shape[-1] ** -0.5
     magnitude = jnp.sqrt(jnp.maximum(jnp.abs(dot), 1e-6))
-    return (
-        jax.nn.sigmoid(jnp.where(jnp.signbit(dot), -magnitude, magnitude))
-    )
+    return jax.nn.sigmoid(jnp.where(jnp.signbit(dot), -magnitude, magnitude))
 
 
 @functools.partial(jax.checkpoint, static_argnums=0)

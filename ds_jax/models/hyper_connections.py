@@ -1,17 +1,20 @@
-"""Single-pass manifold-constrained hyper-connections: M residual streams mixed by a doubly stochastic matrix.
+"""Single-pass manifold-constrained hyper-connections: M residual streams mixed by a doubly
+stochastic matrix.
 
 Decides how a sub-layer reads its input from the streams and writes its output back.
-Never runs the sub-layer. In: streams [M T D]. Out: mixing weights, collapsed input, updated streams.
+Never runs the sub-layer. In: streams [M T D]. Out: mixing weights, collapsed input, updated
+streams.
 
 The stream axis comes first and mixing weights keep tokens last, so every operation is a plain
 element-wise pass over [T D], which XLA:CPU vectorises. `expand` is a loop over destination streams
 because a loop is the one boundary that the compiler respects there: it otherwise repeats a stream's
 arithmetic in each of its readers, M times more at every site, forward and backward.
 
-Differentiated, each function keeps its inputs only and recomputes: its products over M streams are larger
-than what they are made of.
+Differentiated, each function keeps its inputs only and recomputes: its products over M streams are
+larger than what they are made of.
 
-Each site collapses with the `pre` computed by the previous site: the first layer's is one-hot on stream 0.
+Each site collapses with the `pre` computed by the previous site: the first layer's is one-hot on
+stream 0.
 """
 
 from __future__ import annotations
@@ -145,7 +148,9 @@ def expand(
 
 @jax.custom_vjp
 def combine(sources: Float[Array, "J T D"], matrix: Float[Array, "J K T"]) -> Float[Array, "K T D"]:
-    """out[k, t] = sum_j matrix[j, k, t] sources[j, t]; its gradient is the same loop, transposed."""
+    """out[k, t] = sum_j matrix[j, k, t] sources[j, t]; its gradient is the same loop,
+    transposed.
+    """
 
     def one(_, column):
         total = column[0][:, None] * sources[0]
@@ -166,7 +171,11 @@ def _combine_backward(saved, gradient):
     return combine(gradient, jnp.swapaxes(matrix, 0, 1)), d_matrix
 
 
-combine.defvjp(lambda sources, matrix: (combine(sources, matrix), (sources, matrix)), _combine_backward)
+def _combine_forward(sources, matrix):
+    return combine(sources, matrix), (sources, matrix)
+
+
+combine.defvjp(_combine_forward, _combine_backward)
 
 
 def first_pre(tokens: int, m: int) -> Float[Array, "M T"]:

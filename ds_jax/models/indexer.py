@@ -1,7 +1,8 @@
 """Lightning indexer: scores compressed rows for every query and keeps the best.
 
 Decides scores, candidate blocks and the selection. Never reads rows or attends.
-In: low-rank queries [B U Q], hidden [B U D], index keys [B C J]. Out: scores, a mask or a list of rows.
+In: low-rank queries [B U Q], hidden [B U D], index keys [B C J]. Out: scores, a mask or a list of
+rows.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def keys(
     latent: Float[Array, "B G H"],
     angles: tuple[jax.Array, jax.Array],
 ) -> Float[Array, "B G J"]:
-    """Index key of each un-rotated latent: project, normalise, rotate at the group's first position, FP4."""
+    """Index key of each un-rotated latent: project, normalise, rotate at the group's first
+    position, FP4.
+    """
     k = norm.rms_norm(ctx, ctx.linear(latent, p.wk), p.norm_k)
     return ctx.cache_index(rope.rotate(ctx, k, *angles))
 
@@ -110,10 +113,11 @@ def top_mask(values: Float[Array, "*s C"], k: int) -> Bool[Array, "*s C"]:
 def candidate_mask(
     ctx: Context, values: Float[Array, "B U C"], visible_lens: Int[Array, "B U"]
 ) -> Bool[Array, "B U C"]:
-    """Rows of the best candidate blocks of each query, whole blocks: later rows of a block are in it too.
+    """Rows of the best candidate blocks of each query, whole blocks: later rows of a block are in
+    it too.
 
-    A block's score is its maximum; the block holding the last visible row is always kept; blocks without
-    a visible row never are.
+    A block's score is its maximum; the block holding the last visible row is always kept; blocks
+    without a visible row never are.
     """
     size, count = ctx.model.candidate_block_size, ctx.model.candidate_topk_blocks
     c = values.shape[-1]

@@ -71,7 +71,8 @@ class Routing:
 def route(
     ctx: Context, p: MoEParams, x: Float[Array, "T D"], is_image: Bool[Array, " T"] | None, top: int
 ) -> Routing:
-    """scores = sqrt(softplus(x . gate / temp)); choose `top` by score + bias; weights from the unbiased scores.
+    """scores = sqrt(softplus(x . gate / temp)); choose `top` by score + bias; weights from the
+    unbiased scores.
 
     Ties go to the lower expert. Numerics: float32; source: the checkpoint's reference router.
     """

@@ -22,8 +22,8 @@ def rms_norm(
 ) -> Float[Array, "*s d"]:
     """x * rsqrt(mean(x^2) + eps) * weight in float32, then one rounding.
 
-    Numerics: the weight multiply happens in float32 before the only rounding; eps is 1e-20, so a zero
-    vector stays zero. Source: the checkpoint's reference.
+    Numerics: the weight multiply happens in float32 before the only rounding; eps is 1e-20, so a
+    zero vector stays zero. Source: the checkpoint's reference.
     """
     v = ctx.f32(x)
     inverse = lax.rsqrt(jnp.mean(v * v, axis=-1, keepdims=True) + ctx.model.rms_norm_eps)

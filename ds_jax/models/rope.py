@@ -1,4 +1,5 @@
-"""Rotary position embedding: interleaved pairs over the last channels of a vector, YaRN where rows are compressed.
+"""Rotary position embedding: interleaved pairs over the last channels of a vector, YaRN where rows
+are compressed.
 
 Decides frequencies and the rotation. Never decides which vectors are rotated.
 In: positions [*s] int32. Out: cos and sin [*s R/2] float32; rotated vectors.
@@ -22,7 +23,8 @@ def frequencies(model: config.Model, *, compressed: bool) -> np.ndarray:
     """float32 [R/2]: theta**(-2i/R), for compressed layers blended with /factor by YaRN's ramp.
 
     r_i = clamp((i - low) / (high - low), 0, 1); f_i = g_i * (1 - r_i) + g_i / factor * r_i with
-    low, high = floor, ceil of R * ln(original / (2 pi beta)) / (2 ln theta). No attention temperature.
+    low, high = floor, ceil of R * ln(original / (2 pi beta)) / (2 ln theta). No attention
+    temperature.
     """
     dim = model.qk_rope_head_dim
     base = model.compress_rope_theta if compressed else model.rope_theta
@@ -44,7 +46,9 @@ def frequencies(model: config.Model, *, compressed: bool) -> np.ndarray:
 
 
 def angles(positions: Int[Array, "*s"], freq: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    """(cos, sin) float32 [*s R/2] of float32(position) * f_i; the product is one float32 rounding."""
+    """(cos, sin) float32 [*s R/2] of float32(position) * f_i; the product is one float32
+    rounding.
+    """
     theta = positions.astype(jnp.float32)[..., None] * freq.reshape(
         (1,) * positions.ndim + freq.shape
     )

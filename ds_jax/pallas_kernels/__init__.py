@@ -1,1 +1,3 @@
-"""Operators with a plain-JAX reference and, where one exists, an accelerator kernel; one file an operator."""
+"""Operators with a plain-JAX reference and, where one exists, an accelerator kernel; one file an
+operator.
+"""

@@ -7,7 +7,6 @@ Out: [T columns Dg].
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
@@ -31,8 +30,8 @@ def lookup(
 ) -> Float[Array, "T c g"]:
     """Rows of a table split by rows over `axes` (none: whole table).
 
-    Every device gathers the row numbers of all, answers for the rows it holds (zeros elsewhere) and the
-    answers are summed and scattered back: exact, because exactly one term is not zero.
+    Every device gathers the row numbers of all, answers for the rows it holds (zeros elsewhere)
+    and the answers are summed and scattered back: exact, because exactly one term is not zero.
     Cost: T columns Dg values received a device.
     """
     if not axes:

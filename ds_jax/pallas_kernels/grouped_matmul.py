@@ -1,14 +1,18 @@
-"""Expert products grouped by expert: each token through the experts it chose, nothing else computed.
+"""Expert products grouped by expert: each token through the experts it chose, nothing else
+computed.
 
 Decides how (token, expert) pairs are grouped for the hardware. Never routes, never communicates.
-In: tokens [T D], local expert numbers [T A] (out of range: not here), weights [T A], stacked weights.
-Out: float32 [T D], the sum over chosen local experts in ascending order.
+In: tokens [T D], local expert numbers [T A] (out of range: not here), weights [T A], stacked
+weights. Out: float32 [T D], the sum over chosen local experts in ascending order.
 
 Paths, all of the same mathematics:
-- `dense`: every expert on every token with weight 0 where not chosen. The reference; differentiable.
-- `tiles`: pairs sorted by expert, cut into fixed tiles, a loop over the tiles really used. For inference:
+- `dense`: every expert on every token with weight 0 where not chosen. The reference;
+differentiable.
+- `tiles`: pairs sorted by expert, cut into fixed tiles, a loop over the tiles really used. For
+inference:
   work is proportional to the pairs, and a row's result does not depend on its neighbours.
-- `capacity`: pairs scattered into [E, capacity] buffers, batched products. Differentiable; pairs above the
+- `capacity`: pairs scattered into [E, capacity] buffers, batched products. Differentiable; pairs
+above the
   capacity are dropped, so it is only for training.
 """
 
@@ -85,7 +89,9 @@ def tile_rows(pairs: int, experts: int) -> int:
 
 
 def _tiles(tokens, expert_ids, weights, w13, w2, apply: Apply) -> jax.Array:
-    """Pairs laid out by expert in whole tiles; one gather in, one gather out, none inside the loop."""
+    """Pairs laid out by expert in whole tiles; one gather in, one gather out, none inside the
+    loop.
+    """
     t, a = expert_ids.shape
     pairs, experts = t * a, num_experts(w13)
     tile = tile_rows(pairs, experts)
@@ -96,9 +102,11 @@ def _tiles(tokens, expert_ids, weights, w13, w2, apply: Apply) -> jax.Array:
     tile_ends = jnp.cumsum(tiles)
     rank = jnp.sum(jnp.where(chosen, jnp.cumsum(chosen, axis=0) - 1, 0), axis=1)
     begin = jnp.sum(jnp.where(chosen, (tile_ends - tiles)[None, :] * tile, 0), axis=1)
-    room = (pairs // tile + experts if tile > 1 else pairs) * tile  # every expert may leave one tile partly used
+    # every expert may leave one tile partly used
+    room = (pairs // tile + experts if tile > 1 else pairs) * tile
     slot = jnp.where(chosen.any(axis=1), begin + rank, room)
-    source = jnp.zeros(room, jnp.int32).at[slot].set(jnp.arange(pairs, dtype=jnp.int32), mode="drop")
+    pair_numbers = jnp.arange(pairs, dtype=jnp.int32)
+    source = jnp.zeros(room, jnp.int32).at[slot].set(pair_numbers, mode="drop")
     rows = tokens[source // a]
     row_weights = weights.reshape(pairs)[source][:, None]
 

@@ -1,6 +1,7 @@
 """One matrix product for plain and quantised weights.
 
-Decides how a `QuantArray` becomes numbers. Never rounds the result: callers own the rounding points.
+Decides how a `QuantArray` becomes numbers. Never rounds the result: callers own the rounding
+points.
 In: activations [..., i] and a weight [o, i] (plain or `QuantArray`). Out: float32 [..., o].
 """
 
@@ -17,7 +18,7 @@ from ds_jax.sharding.params import QuantArray
 Weight = jax.Array | QuantArray
 
 
-def dequantize(w: Weight, dtype: jnp.dtype) -> Float[Array, "..."]:
+def dequantize(w: Weight, dtype: jnp.dtype) -> Float[Array, ...]:
     """Values of a weight in `dtype`; exact, because every stored value is exact in bfloat16.
 
     FP8: w[o, i] = e4m3 * 2**(scale[o // 32, i // 32] - 127); FP4: one scale per row and 32 inputs;
@@ -26,10 +27,8 @@ def dequantize(w: Weight, dtype: jnp.dtype) -> Float[Array, "..."]:
     if not isinstance(w, QuantArray):
         return w.astype(dtype)
     scale = quantize.decode_ue8m0(w.scale)
-    if w.storage == "fp4":
-        values = quantize.decode_fp4(w.data)
-    else:
-        values = w.data.astype(jnp.float32)
+    packed = w.storage == "fp4"
+    values = quantize.decode_fp4(w.data) if packed else w.data.astype(jnp.float32)
     if w.storage == "fp8":
         scale = jnp.repeat(scale, 32, axis=-2)[..., : values.shape[-2], :]
     scale = jnp.repeat(scale, 32, axis=-1)[..., : values.shape[-1]]

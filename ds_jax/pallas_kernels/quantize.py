@@ -1,11 +1,13 @@
 """The model's quantisers: FP8 activations and window rows, FP4 compressed rows and index keys.
 
-Decides the grid, scale and rounding of every quantiser; they are model semantics, not an optimisation.
-Never decides where a quantiser is applied. In: float32 values. Out: the same values on the grid
-(`fake_*`, gradient passes straight through) or packed codes and scales (`encode_*` / `decode_*`).
+Decides the grid, scale and rounding of every quantiser; they are model semantics, not an
+optimisation. Never decides where a quantiser is applied. In: float32 values. Out: the same values
+on the grid (`fake_*`, gradient passes straight through) or packed codes and scales (`encode_*` /
+`decode_*`).
 
-Every value written by a quantiser is exact in bfloat16, so packed and dequantised caches are bit-equal.
-All arithmetic is element-wise with power-of-two steps, so results do not depend on shape or batch.
+Every value written by a quantiser is exact in bfloat16, so packed and dequantised caches are
+bit-equal. All arithmetic is element-wise with power-of-two steps, so results do not depend on
+shape or batch.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ FP4_MAX = 6.0
 
 @jax.custom_jvp
 def round_bf16(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Round float32 to the nearest bfloat16 (ties to even), held in float32; straight-through gradient."""
+    """Round float32 to the nearest bfloat16 (ties to even), held in float32; straight-through
+    gradient.
+    """
     return lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
 
 

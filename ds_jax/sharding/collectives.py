@@ -38,7 +38,8 @@ def exchange(
 
 
 def gather_exchange(local: Local, x, expert_ids, weights, num_local: int, axis: str) -> jax.Array:
-    """all_gather every token, run local experts, psum_scatter the sums: the reference of the exchange.
+    """all_gather every token, run local experts, psum_scatter the sums: the reference of the
+    exchange.
 
     Cost: n T D values in and n T D float32 values out a device.
     """
@@ -50,7 +51,8 @@ def gather_exchange(local: Local, x, expert_ids, weights, num_local: int, axis: 
 def all_to_all_exchange(
     local: Local, x, expert_ids, weights, num_local: int, axis: str
 ) -> jax.Array:
-    """Send each token once to every device that holds one of its experts, in rounds of fixed capacity.
+    """Send each token once to every device that holds one of its experts, in rounds of fixed
+    capacity.
 
     The capacity is twice the mean load; a round more is run while any device has tokens left, so no
     token is dropped and the usual cost is one round.

@@ -87,7 +87,9 @@ def init(model: config.Model, recipe: Recipe) -> TrainState:
 def make_step(
     model: config.Model, numerics: config.Numerics, recipe: Recipe, tables: engram.HashTables | None
 ) -> Callable[..., tuple[TrainState, loss.Measures]]:
-    """One compiled update; the state is donated. Weights are quantised as the checkpoint stores them."""
+    """One compiled update; the state is donated. Weights are quantised as the checkpoint stores
+    them.
+    """
     ctx = Context(model, numerics, moe_path="capacity")
     spec = deepseek_v41.spec(model)
     update_rule = optimizer(recipe)
@@ -112,7 +114,9 @@ def make_step(
 
 
 def _balance(params: deepseek_v41.Params, loads: jax.Array, rate: float) -> deepseek_v41.Params:
-    """Raise the selection bias of experts with too few tokens, lower that of the others; no gradient."""
+    """Raise the selection bias of experts with too few tokens, lower that of the others; no
+    gradient.
+    """
     layers = []
     for p, load in zip(params.layers, loads, strict=True):
         bias = p.ffn.bias + rate * jnp.sign(1.0 - load)
@@ -149,7 +153,9 @@ def run(
     save: Callable[[TrainState, int], None],
     save_every: int = 100,
 ) -> TrainState:
-    """Train until `recipe.steps`, writing one JSON line a step to `log` and checkpoints by `save`."""
+    """Train until `recipe.steps`, writing one JSON line a step to `log` and checkpoints by
+    `save`.
+    """
     wide = dataclasses.replace(model, index_topk=1 << 20, candidate_topk_blocks=1 << 20)
     steps = {
         True: make_step(wide, numerics, recipe, tables),
