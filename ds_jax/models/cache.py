@@ -204,25 +204,32 @@ def ring_positions(last: Int[Array, " B"], ring: int) -> Int[Array, "B ring"]:
     return last[:, None] - (last[:, None] - jnp.arange(ring)[None, :]) % ring
 
 
-def write_ring(
-    ring: jax.Array, lead: tuple, words: jax.Array, batch: Batch, after: jax.Array | None = None
-) -> jax.Array:
-    """Write a chunk's newest rows into ring[*lead, slot, position mod R]; drop older and padded.
-
-    after: float rows [B ...] read from this ring, which the write must not overtake. The write
-      depends on them through their product with zero, which no compiler may drop (they could be
-      infinite); a barrier alone is gone before buffers are assigned, and then the whole ring is
-      copied.
-    """
+def write_ring(ring: jax.Array, lead: tuple, words: jax.Array, batch: Batch) -> jax.Array:
+    """Write a chunk's newest rows into ring[*lead, slot, position mod R]; drop older and padded."""
     size = ring.shape[len(lead) + 1]
     offset = jnp.arange(words.shape[1])[None, :]
     keep = (offset < batch.lens[:, None]) & (offset >= batch.lens[:, None] - size)
     place = (batch.start[:, None] + offset) % size
-    if after is not None:
-        one = lax.optimization_barrier(after).reshape(after.shape[0], -1)[:, :1]
-        place = place + (one.astype(jnp.float32) * 0.0).astype(place.dtype)
     slots = jnp.where(keep, batch.slots[:, None], ring.shape[len(lead)])
     return ring.at[(*lead, slots, place)].set(words, mode="drop")
+
+
+def extend_ring(
+    ring: jax.Array, lead: tuple, words: Array, batch: Batch, count: int
+) -> tuple[jax.Array, jax.Array]:
+    """Read the `count` rows in front of a chunk, then write the chunk over them.
+
+    The written line starts with the rows that were read. So the write needs them, and the ring
+    changes in place; where only a barrier asked for this order, the whole ring would be copied.
+
+    Returns: the ring, and the line of words [B count+U ...].
+    """
+    size, num_slots = ring.shape[len(lead) + 1], ring.shape[len(lead)]
+    before = batch.start[:, None] - count + jnp.arange(count)[None, :]
+    history = ring[(*lead, jnp.minimum(batch.slots, num_slots - 1)[:, None], before % size)]
+    line = lax.optimization_barrier(jnp.concatenate([history, words], axis=1))
+    earlier = dataclasses.replace(batch, start=batch.start - count, lens=batch.lens + count)
+    return write_ring(ring, lead, line, earlier), line
 
 
 def row_addresses(batch: Batch, row: Int[Array, "B n"], rows_per_page: int) -> Int[Array, "B n"]:

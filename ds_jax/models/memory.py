@@ -78,7 +78,7 @@ def window(
     """Store a chunk's window rows and return the rows its queries may look at.
 
     Few rows: write, then read the ring. A longer chunk would overwrite rows its first queries need,
-    so the history is read first and the write waits for it.
+    so the history is read first.
     """
     rows = ctx.cache_window(raw)
     where = positions(batch)
@@ -96,13 +96,9 @@ def window(
         held = codec.decode(_slots(ring, layer, batch), ctx.dtype)
         at = caches.ring_positions(batch.start + batch.lens - 1, size)
         return dataclasses.replace(cache, window=ring), Window(held, at, ordered=False)
-    before = batch.start[:, None] - w + jnp.arange(w)[None, :]
-    slots = jnp.minimum(batch.slots, cache.window.shape[1] - 1)[:, None]
-    history = codec.decode(cache.window[layer, slots, before % size], ctx.dtype)
-    history = lax.optimization_barrier(history)
-    ring = caches.write_ring(cache.window, (layer,), words, batch, after=history)
-    held = jnp.concatenate([history, rows], axis=1)
-    at = jnp.concatenate([before, where], axis=1)
+    ring, line = caches.extend_ring(cache.window, (layer,), words, batch, w)
+    held = jnp.concatenate([codec.decode(line[:, :w], ctx.dtype), rows], axis=1)
+    at = batch.start[:, None] - w + jnp.arange(held.shape[1])[None, :]
     return dataclasses.replace(cache, window=ring), Window(held, at, ordered=True)
 
 
@@ -127,9 +123,12 @@ def groups(
         whole = parts[:, : count * ratio].reshape(b, count, ratio, *parts.shape[2:])
         numbers = jnp.broadcast_to(jnp.arange(count)[None, :], (b, count))
         result = Groups(whole, numbers, (numbers + 1) * ratio <= end)
-        if ratio == 1 or cache is None:
+        tail = None if cache is None else cache.tails[source]
+        if cache is None or tail is None:
             return cache, result
-        return _write_tail(cache, source, parts, batch), result
+        words = lax.bitcast_convert_type(parts, jnp.uint32)
+        tail = caches.write_ring(tail, (), words, batch)
+        return _with_tail(cache, source, tail), result
     first = batch.start[:, None] // ratio
     count = -(-(u + ratio - 1) // ratio)
     numbers = first + jnp.arange(count)[None, :]
@@ -138,12 +137,10 @@ def groups(
         return cache, Groups(parts[:, :, None], numbers, closed)
     tail = cache.tails[source]
     assert tail is not None, f"source {source} with ratio {ratio} has no compressor tail"
-    size = tail.shape[1]
-    before = batch.start[:, None] - (ratio - 1) + jnp.arange(ratio - 1)[None, :]
-    carried = tail[jnp.minimum(batch.slots, tail.shape[0] - 1)[:, None], before % size]
-    carried = lax.optimization_barrier(lax.bitcast_convert_type(carried, jnp.float32))
-    cache = _write_tail(cache, source, parts, batch, after=carried)
-    line = jnp.concatenate([carried, parts], axis=1)
+    words = lax.bitcast_convert_type(parts, jnp.uint32)
+    tail, line = caches.extend_ring(tail, (), words, batch, ratio - 1)
+    cache = _with_tail(cache, source, tail)
+    line = lax.bitcast_convert_type(line, jnp.float32)
     index = (numbers * ratio - batch.start[:, None] + ratio - 1)[:, :, None] + jnp.arange(ratio)[
         None, None, :
     ]
@@ -152,18 +149,9 @@ def groups(
     return cache, Groups(taken, numbers, closed)
 
 
-def _write_tail(
-    cache: caches.Cache,
-    source: int,
-    parts: jax.Array,
-    batch: caches.Batch,
-    after: jax.Array | None = None,
-) -> caches.Cache:
-    tail = cache.tails[source]
-    assert tail is not None, f"source {source} has no compressor tail"
-    words = lax.bitcast_convert_type(parts, jnp.uint32)
+def _with_tail(cache: caches.Cache, source: int, tail: jax.Array) -> caches.Cache:
     tails = list(cache.tails)
-    tails[source] = caches.write_ring(tail, (), words, batch, after)
+    tails[source] = tail
     return dataclasses.replace(cache, tails=tuple(tails))
 
 
