@@ -30,28 +30,31 @@ class Clock:
         self.first: float | None = None
         self.last = 0.0
         self.tokens = 0
+        self.compile_s = (0.0, 0.0)  # until the first and the last token
 
     def loaded(self) -> None:
         """The model is ready."""
         self.load_s = time.perf_counter() - self.start
 
-    def token(self) -> None:
-        """A token has arrived."""
+    def token(self, compile_s: float) -> None:
+        """A token has arrived; `compile_s` is what programs have taken so far."""
         self.last = time.perf_counter()
-        self.first = self.first or self.last
+        if self.first is None:
+            self.first, self.compile_s = self.last, (compile_s, compile_s)
+        self.compile_s = (self.compile_s[0], compile_s)
         self.tokens += 1
 
     def summary(self, prompt_tokens: int) -> str:
-        """One line; the rate leaves out everything before the first token."""
+        """One line; the rate leaves out compiling and everything before the first token."""
         if self.first is None:
             return f"loaded in {self.load_s:.1f} s; no token"
         text = (
-            f"loaded in {self.load_s:.1f} s; {prompt_tokens} prompt tokens, first token after "
-            f"{self.first - self.start:.1f} s; {self.tokens} tokens"
+            f"loaded in {self.load_s:.1f} s, programs in {self.compile_s[1]:.1f} s; "
+            f"{prompt_tokens} prompt tokens, first token after {self.first - self.start:.1f} s; "
+            f"{self.tokens} tokens"
         )
-        if self.last > self.first:
-            text += f", {(self.tokens - 1) / (self.last - self.first):.1f} tokens/s"
-        return text
+        decode_s = self.last - self.first - (self.compile_s[1] - self.compile_s[0])
+        return f"{text}, {(self.tokens - 1) / decode_s:.1f} tokens/s" if decode_s > 0 else text
 
 
 class Session:
@@ -90,7 +93,7 @@ class Session:
         assert self.pipeline.tokenizer is not None, "streaming text needs a tokenizer"
         detokenizer = self.pipeline.tokenizer.detokenizer(skip_control=True)
         for event in self.pipeline.events(self.requests):
-            self.clock.token()
+            self.clock.token(self.pipeline.runner.compile_s)
             if event.token_id is not None:
                 print(detokenizer.push([event.token_id]), end="", flush=True)
         print(detokenizer.finish(), flush=True)
@@ -101,7 +104,7 @@ class Session:
         shown = 0
         bar = Progress(len(self.requests))
         for event in self.pipeline.events(self.requests):
-            self.clock.token()
+            self.clock.token(self.pipeline.runner.compile_s)
             number = int(event.request_id)
             if event.token_id is not None:
                 ids[number].append(event.token_id)

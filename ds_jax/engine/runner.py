@@ -7,6 +7,7 @@ In: packed rows and a `StepKey`. Out: `StepOutput` whose arrays may still be com
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -87,6 +88,7 @@ class Runner:
         self.back = step.look_back(self.context)
         self.specs = param_specs(model, params)
         self.state = step.global_state(self.context, self.layout, mesh)
+        self.compile_s = 0.0  # spent on compiling or loading programs so far
         self._packed_sharding = NamedSharding(mesh, step.SPLIT)
         self._programs: dict[Hashable, Callable[..., Any]] = {}
 
@@ -102,7 +104,10 @@ class Runner:
         packed, places = batches.pack(rows, key, self.ranks, self.back)
         if self.ranks > 1:
             packed = jax.device_put(packed, self._packed_sharding)
+        start, new = time.perf_counter(), not self.has(key)
         self.state, output = self.program(key)(self.params, self.tables, self.state, packed)
+        if new:
+            self.compile_s += time.perf_counter() - start
         return output, places
 
     def has(self, key: StepKey) -> bool:
