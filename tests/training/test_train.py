@@ -30,10 +30,13 @@ WITHOUT_GRADIENT = {"bias", "bias_vl"}  # moved by the loads, not by the loss
 
 
 @pytest.fixture(autouse=True)
-def optax_promotion():
-    """The optimiser's own arithmetic mixes integers and floats."""
+def as_in_a_run():
+    """Optax mixes integers and floats; compiled without optimisation, updates turn to NaN."""
+    kept = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
+    jax.config.update("jax_disable_most_optimizations", kept)
 
 
 def small_model() -> config.Model:
