@@ -8,7 +8,7 @@ PROMPT ?= What is 17 + 25?
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint types layers notebooks format clean
+.PHONY: help demo test slow bench lint types layers notebooks format clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -18,6 +18,9 @@ demo: $(READY) ## the embedded model answers a question
 
 test: $(READY) ## fast tests
 	$(PY) -m pytest -q $(PYTEST_ARGS)
+
+slow: $(READY) ## tests of minutes
+	$(PY) -m pytest -q -m slow $(PYTEST_ARGS)
 
 bench: $(READY) ## speed on this machine
 	$(PY) -m ds_jax.benchmark
