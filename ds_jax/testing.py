@@ -119,4 +119,5 @@ def largest_difference(got: np.ndarray, wanted: np.ndarray) -> float:
     finite = np.isfinite(wanted)
     if not (np.isfinite(got) == finite).all():
         return np.inf
-    return float(np.abs(got[finite] - wanted[finite]).max(initial=0.0))
+    got, wanted = got[finite].astype(np.float64), wanted[finite].astype(np.float64)
+    return float(np.abs(got - wanted).max(initial=0.0))

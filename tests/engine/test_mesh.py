@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import pathlib
 import re
 from typing import Any
 
@@ -91,6 +92,23 @@ def test_a_long_chunk_sends_tokens_to_their_experts(pipeline: Pipeline) -> None:
     assert found["all-to-all"] >= layers
     assert found["all-reduce"] == layers  # the number of rounds
     assert found["reduce-scatter"] == engrams
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", ["ep4", "ep2,dp8"])
+def test_quantised_weights_give_the_logits_of_one_device(golden: pathlib.Path, mesh: str) -> None:
+    ids = prompt(25, vocab=380)
+    options: dict[str, Any] = {
+        "weights": "quantized",
+        "numerics": "float32",
+        "program_cache": None,
+        "max_sequences": 1,
+        "chunk_tokens": (32,),
+    }
+    case = golden / "model" / "quant_fp8_fp4"
+    one = Pipeline.from_checkpoint(case, **options)
+    many = Pipeline.from_checkpoint(case, mesh=mesh, **options)
+    assert largest_difference(many.score(ids), one.score(ids)) < 1e-4
 
 
 @pytest.mark.slow
