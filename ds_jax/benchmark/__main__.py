@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from ds_jax.errors import ConfigError, DsJaxError
 
@@ -38,6 +38,7 @@ _PROGRAM_CACHE = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> None:
     """Measures the chosen parts."""
+    logging.set_verbosity(logging.WARNING)  # libraries report absent accelerators
     try:
         if len(argv) > 1:
             raise ConfigError(f"unexpected argument {argv[1]!r}; choose with --parts")
