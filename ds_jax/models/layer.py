@@ -342,13 +342,13 @@ def _select(
             shared, candidates=indexer.candidate_mask(ctx, values, visible_lens)
         )
         trace["candidates"] = shared.candidates
-    limited = where.uses_candidates and shared.candidates is not None
-    if limited:
-        values = jnp.where(shared.candidates, values, -jnp.inf)
+    candidates = shared.candidates if where.uses_candidates else None
+    if candidates is not None:
+        values = jnp.where(candidates, values, -jnp.inf)
     trace["index_scores"] = values
     k, c = ctx.model.index_topk, keys.shape[1]
     blocks = -(-c // max(ctx.model.candidate_block_size, 1))
-    if c <= k and not (limited and blocks > ctx.model.candidate_topk_blocks):
+    if c <= k and (candidates is None or blocks <= ctx.model.candidate_topk_blocks):
         mask = causal  # everything visible fits: scores do not matter
     else:
         mask = indexer.top_mask(values, k)
@@ -356,6 +356,7 @@ def _select(
     if shared.rows is not None:
         selected = attention.KeySet(shared.rows, mask)
     else:
+        assert flow.cache is not None, "rows that are not held are in a cache"
         best, ids = jax.lax.top_k(values, k)
         ids = jnp.where(best > -jnp.inf, ids, c)
         ids = jnp.sort(ids, axis=-1)
