@@ -179,12 +179,14 @@ class Pipeline:
         ]
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[str]:
-        """Yields the continuation in pieces of text; never a part of a character."""
+        """The continuation in pieces of text as they come; never a part of a character."""
         if self.tokenizer is None:
             raise RequestError("streaming text needs a tokenizer; use generate with token ids")
-        request = self.requests([prompt], params)
-        detokenizer = self.tokenizer.detokenizer(skip_control=True)
-        for event in self.events(request):
+        return self._pieces(self.requests([prompt], params), self.tokenizer)
+
+    def _pieces(self, requests: Sequence[GenerateRequest], tokenizer: Tokenizer) -> Iterator[str]:
+        detokenizer = tokenizer.detokenizer(skip_control=True)
+        for event in self.events(requests):
             if event.token_id is not None:
                 piece = detokenizer.push([event.token_id])
                 if piece:
