@@ -12,6 +12,7 @@ import json
 import pathlib
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -103,9 +104,10 @@ def make_step(
             )
 
         (_, measures), grads = jax.value_and_grad(objective, has_aux=True)(state.params)
-        updates, rule = update_rule.update(grads, state.optimizer, state.params)
+        held: Any = state.params  # optax knows no dataclasses
+        updates, rule = update_rule.update(grads, state.optimizer, held)
         updates = jax.tree.map(lambda u: u * rate, updates)
-        params = optax.apply_updates(state.params, updates)
+        params: Any = optax.apply_updates(held, updates)
         return TrainState(
             _balance(params, measures.loads, recipe.bias_rate), rule, state.step + 1
         ), measures
