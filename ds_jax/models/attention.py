@@ -9,6 +9,7 @@ In: normalised hidden [B U D] and key rows with their visibility. Out: [B U D].
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from ds_jax.models import norm, rope
 from ds_jax.models.context import Context
 from ds_jax.models.memory import Window
 from ds_jax.pallas_kernels import matmul
-from ds_jax.sharding.params import ParamSpec
+from ds_jax.sharding.params import declare
 
 
 @jax.tree_util.register_dataclass
@@ -43,11 +44,11 @@ def spec(model: config.Model, prefix: str) -> AttentionParams:
     d, n, h, q = model.hidden_size, model.num_attention_heads, model.head_dim, model.q_lora_rank
     g, o = model.o_groups, model.o_lora_rank
 
-    def fp8(name: str, rows: int, width: int) -> ParamSpec:
-        return ParamSpec((rows, width), "fp8", (None, None), (f"{prefix}.{name}",), width)
+    def fp8(name: str, rows: int, width: int) -> Any:
+        return declare((rows, width), "fp8", (None, None), (f"{prefix}.{name}",), width)
 
-    def weight(name: str, width: int) -> ParamSpec:
-        return ParamSpec((width,), "bf16", (None,), (f"{prefix}.{name}.weight",))
+    def weight(name: str, width: int) -> Any:
+        return declare((width,), "bf16", (None,), (f"{prefix}.{name}.weight",))
 
     return AttentionParams(
         wq_a=fp8("wq_a", q, d),
@@ -55,7 +56,7 @@ def spec(model: config.Model, prefix: str) -> AttentionParams:
         wq_b=fp8("wq_b", n * h, q),
         wkv=fp8("wkv", h, d),
         kv_norm=weight("kv_norm", h),
-        sink=ParamSpec((n,), "f32", (None,), (f"{prefix}.attn_sink",), fill=0.0, keep_f32=True),
+        sink=declare((n,), "f32", (None,), (f"{prefix}.attn_sink",), fill=0.0, keep_f32=True),
         wo_a=fp8("wo_a", g * o, n * h // g),
         wo_b=fp8("wo_b", d, g * o),
     )

@@ -18,7 +18,7 @@ from ds_jax import config
 from ds_jax.models import cache as caches
 from ds_jax.models import engram, hyper_connections, layer, memory, norm, rope
 from ds_jax.models.context import Context
-from ds_jax.sharding.params import ParamSpec
+from ds_jax.sharding.params import ParamSpec, declare
 
 
 @jax.tree_util.register_dataclass
@@ -36,10 +36,10 @@ def spec(model: config.Model) -> Params:
     """Declaration of every parameter of the text model, once."""
     v, d = model.vocab_size, model.hidden_size
     return Params(
-        embed=ParamSpec((v, d), "bf16", (None, None), ("embed.weight",), d),
+        embed=declare((v, d), "bf16", (None, None), ("embed.weight",), d),
         layers=tuple(layer.spec(model, i) for i in range(model.num_hidden_layers)),
-        norm=ParamSpec((d,), "bf16", (None,), ("norm.weight",)),
-        head=ParamSpec((v, d), "bf16", (None, None), ("head.weight",), d),
+        norm=declare((d,), "bf16", (None,), ("norm.weight",)),
+        head=declare((v, d), "bf16", (None, None), ("head.weight",), d),
     )
 
 
@@ -172,7 +172,7 @@ def stack_layers(model: config.Model, params: Params) -> Params:
 def stack_spec(model: config.Model, tree: Params) -> Params:
     """Declarations of stacked layers: a leading axis, the names of the first layer of each run."""
 
-    def leading(depth: int, one: ParamSpec) -> ParamSpec:
+    def leading(depth: int, one: ParamSpec) -> Any:
         return dataclasses.replace(one, shape=(depth, *one.shape), axes=(None, *one.axes))
 
     stacked = tuple(

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ds_jax import config, primes
 from ds_jax.models.context import Context
 from ds_jax.pallas_kernels import engram_lookup
-from ds_jax.sharding.params import ParamSpec
+from ds_jax.sharding.params import declare
 
 
 @jax.tree_util.register_dataclass
@@ -58,10 +58,10 @@ def spec(model: config.Model, layer: int) -> EngramParams:
     prefix = f"layers.{layer}.engram"
     width = columns(model) * g
     return EngramParams(
-        table=ParamSpec((rows, g), "rows", ("rows", None), (f"{prefix}.embed",), g),
-        wkv=ParamSpec(((m + 1) * d, width), "fp8", (None, None), (f"{prefix}.wkv",), width),
-        q_weight=ParamSpec((m, d), "bf16", (None, None), (f"{prefix}.q_weight",)),
-        k_weight=ParamSpec((m, d), "bf16", (None, None), (f"{prefix}.k_weight",)),
+        table=declare((rows, g), "rows", ("rows", None), (f"{prefix}.embed",), g),
+        wkv=declare(((m + 1) * d, width), "fp8", (None, None), (f"{prefix}.wkv",), width),
+        q_weight=declare((m, d), "bf16", (None, None), (f"{prefix}.q_weight",)),
+        k_weight=declare((m, d), "bf16", (None, None), (f"{prefix}.k_weight",)),
     )
 
 

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 from ds_jax import config
 from ds_jax.models.context import Context
 from ds_jax.pallas_kernels import matmul
-from ds_jax.sharding.params import ParamSpec
+from ds_jax.sharding.params import declare
 
 
 @jax.tree_util.register_dataclass
@@ -57,13 +57,11 @@ def spec(model: config.Model, prefix: str) -> HyperConnectionParams:
     m = model.hc_mult
     width = m * model.hidden_size
     return HyperConnectionParams(
-        fn=ParamSpec(
+        fn=declare(
             ((2 + m) * m, width), "f32", (None, None), (f"{prefix}_fn",), width, keep_f32=True
         ),
-        base=ParamSpec(
-            ((2 + m) * m,), "f32", (None,), (f"{prefix}_base",), fill=0.0, keep_f32=True
-        ),
-        scale=ParamSpec((3,), "f32", (None,), (f"{prefix}_scale",), fill=0.1, keep_f32=True),
+        base=declare(((2 + m) * m,), "f32", (None,), (f"{prefix}_base",), fill=0.0, keep_f32=True),
+        scale=declare((3,), "f32", (None,), (f"{prefix}_scale",), fill=0.1, keep_f32=True),
     )
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ds_jax import config
 from ds_jax.models import norm, rope
 from ds_jax.models.context import Context
-from ds_jax.sharding.params import ParamSpec
+from ds_jax.sharding.params import declare
 
 
 @jax.tree_util.register_dataclass
@@ -37,22 +37,22 @@ def spec(model: config.Model, layer: int) -> IndexerParams:
     prefix = f"layers.{layer}.attn.indexer"
     source = layer in model.kv_source_layer_ids
     return IndexerParams(
-        wq_b=ParamSpec(
+        wq_b=declare(
             (i * j, model.q_lora_rank), "fp8", (None, None), (f"{prefix}.wq_b",), model.q_lora_rank
         ),
-        weights_proj=ParamSpec(
+        weights_proj=declare(
             (i, model.hidden_size),
             "bf16",
             (None, None),
             (f"{prefix}.weights_proj.weight",),
             model.hidden_size,
         ),
-        wk=ParamSpec(
+        wk=declare(
             (j, model.head_dim), "bf16", (None, None), (f"{prefix}.wk.weight",), model.head_dim
         )
         if source
         else None,
-        norm_k=ParamSpec((j,), "bf16", (None,), (f"{prefix}.k_norm.weight",)) if source else None,
+        norm_k=declare((j,), "bf16", (None,), (f"{prefix}.k_norm.weight",)) if source else None,
     )
 
 
@@ -66,6 +66,7 @@ def keys(
     """Index key of each un-rotated latent: project, normalise, rotate at the group's first
     position, FP4.
     """
+    assert p.wk is not None and p.norm_k is not None, "index keys come from key-value sources"
     k = norm.rms_norm(ctx, ctx.linear(latent, p.wk), p.norm_k)
     return ctx.cache_index(rope.rotate(ctx, k, *angles))
 

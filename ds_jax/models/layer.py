@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ from ds_jax.models import (
 )
 from ds_jax.models import cache as caches
 from ds_jax.models.context import Context
-from ds_jax.sharding.params import ParamSpec
+from ds_jax.sharding.params import declare
 
 
 @jax.tree_util.register_dataclass
@@ -53,8 +54,8 @@ def spec(model: config.Model, layer: int) -> LayerParams:
     prefix = f"layers.{layer}"
     kind = model.kind(layer)
 
-    def weight(name: str) -> ParamSpec:
-        return ParamSpec((model.hidden_size,), "bf16", (None,), (f"{prefix}.{name}.weight",))
+    def weight(name: str) -> Any:
+        return declare((model.hidden_size,), "bf16", (None,), (f"{prefix}.{name}.weight",))
 
     return LayerParams(
         attn=attention.spec(model, f"{prefix}.attn"),

@@ -43,8 +43,10 @@ def gather_exchange(local: Local, x, expert_ids, weights, num_local: int, axis: 
 
     Cost: n T D values in and n T D float32 values out a device.
     """
-    everything = [lax.all_gather(a, axis, axis=0, tiled=True) for a in (x, expert_ids, weights)]
-    y = local(*everything, lax.axis_index(axis) * num_local)
+    x, expert_ids, weights = (
+        lax.all_gather(a, axis, axis=0, tiled=True) for a in (x, expert_ids, weights)
+    )
+    y = local(x, expert_ids, weights, lax.axis_index(axis) * num_local)
     return lax.psum_scatter(y, axis, scatter_dimension=0, tiled=True)
 
 
@@ -76,8 +78,8 @@ def all_to_all_exchange(
         filled = source < t
         index = jnp.minimum(source, t - 1)
         send = (x[index], jnp.where(filled[:, None], expert_ids[index], -1), weights[index])
-        got = [lax.all_to_all(part, axis, 0, 0, tiled=True) for part in send]
-        back = lax.all_to_all(local(*got, first), axis, 0, 0, tiled=True)
+        rows, ids, scales = (lax.all_to_all(part, axis, 0, 0, tiled=True) for part in send)
+        back = lax.all_to_all(local(rows, ids, scales, first), axis, 0, 0, tiled=True)
         return total.at[source].add(back, mode="drop")
 
     return lax.fori_loop(0, rounds, step, jnp.zeros(x.shape, jnp.float32))

@@ -66,6 +66,20 @@ class ParamSpec:
         return 1 if self.stacked else 0
 
 
+def declare(
+    shape: tuple[int, ...],
+    storage: str,
+    axes: tuple[str | None, ...],
+    names: tuple[str, ...],
+    fan_in: int = 0,
+    *,
+    fill: float = 1.0,
+    keep_f32: bool = False,
+) -> Any:
+    """A `ParamSpec`, typed so that it may stand where the array will be."""
+    return ParamSpec(shape, storage, axes, names, fan_in, fill, keep_f32)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class QuantArray:
