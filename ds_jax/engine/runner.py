@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -90,7 +91,7 @@ class Runner:
         self.state = step.global_state(self.context, self.layout, mesh)
         self.compile_s = 0.0  # spent on compiling or loading programs so far
         self._packed_sharding = NamedSharding(mesh, step.SPLIT)
-        self._programs: dict[Hashable, Callable[..., Any]] = {}
+        self._programs: dict[Hashable, Any] = {}
 
     def pages_of(self, slot: int) -> range:
         """Pages of a slot: every slot owns as many as a context needs."""
@@ -102,23 +103,27 @@ class Runner:
     ) -> tuple[step.StepOutput, list[int]]:
         """Starts a step; returns its output and the place of each row in it. Compiles a new key."""
         packed, places = batches.pack(rows, key, self.ranks, self.back)
-        if self.ranks > 1:
-            packed = jax.device_put(packed, self._packed_sharding)
-        start, new = time.perf_counter(), not self.has(key)
-        self.state, output = self.program(key)(self.params, self.tables, self.state, packed)
-        if new:
-            self.compile_s += time.perf_counter() - start
+        run = self.program(key)
+        self.state, output = run(self.params, self.tables, self.state, self._placed(packed))
         return output, places
 
     def has(self, key: StepKey) -> bool:
-        """Whether the step of a key was launched before."""
+        """Whether the step of a key is compiled."""
         return key in self._programs
 
-    def program(self, key: StepKey) -> Callable[..., Any]:
-        """The jitted step of a key."""
-        return self.kept(
-            key, lambda: step.build(self.context, self.layout, key, self.mesh, self.specs)
-        )
+    def program(self, key: StepKey) -> jax.stages.Compiled:
+        """The compiled step of a key; compiles a new one."""
+        if key not in self._programs:
+            start = time.perf_counter()
+            jitted: Any = step.build(self.context, self.layout, key, self.mesh, self.specs)
+            packed = self._placed(batches.pack([], key, self.ranks, self.back)[0])
+            lowered = jitted.lower(self.params, self.tables, self.state, packed)
+            self._programs[key] = lowered.compile()
+            self.compile_s += time.perf_counter() - start
+        return self._programs[key]
+
+    def _placed(self, packed: np.ndarray) -> np.ndarray | jax.Array:
+        return packed if self.ranks == 1 else jax.device_put(packed, self._packed_sharding)
 
     def kept(self, name: Hashable, make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
         """The program of a name, made on first use."""
@@ -127,10 +132,10 @@ class Runner:
         return self._programs[name]
 
     def warm_up(self, keys: Sequence[StepKey] | None = None) -> int:
-        """Compiles programs by running padding steps, which write nothing; returns how many."""
+        """Compiles programs without running them; returns how many there are."""
         keys = self.buckets.keys() if keys is None else keys
         for key in keys:
-            jax.block_until_ready(self.launch(key, [])[0].tokens)
+            self.program(key)
         return len(keys)
 
 

@@ -51,11 +51,3 @@ def test_no_compilation_after_warm_up(pipeline: Pipeline, compilations: list[str
         results = pipeline.generate([prompt(n, seed=n) for n in lengths], params)
         assert [len(r.token_ids) for r in results] == [5] * len(lengths)
     assert not compilations
-
-
-def test_warm_up_writes_nothing(pipeline: Pipeline) -> None:
-    before = jax.device_get(pipeline.runner.state)
-    pipeline.warm_up()
-    jax.tree.map(
-        lambda a, b: (a == b).all() or pytest.fail("changed"), before, pipeline.runner.state
-    )
