@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ds_jax import Pipeline, SamplingParams
+from ds_jax.config import LayerKind
 from ds_jax.errors import CheckpointError, ConfigError, RequestError
 from ds_jax.records import FinishReason
 
@@ -127,6 +128,14 @@ def test_bad_options_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         Pipeline.from_checkpoint(folder, program_cache=None, **options)
+
+
+def test_the_embedded_model_has_every_kind_of_layer() -> None:
+    one = Pipeline.from_checkpoint("tiny", program_cache=None, max_sequences=1)
+    kinds = {one.model.kind(number) for number in range(one.model.num_hidden_layers)}
+    assert kinds == set(LayerKind)
+    assert one.tokenizer is not None
+    assert one.tokenizer.decode(one.chat_prompt("Hello"), skip_control=True) == "Hello"
 
 
 def copy(folder: pathlib.Path, into: pathlib.Path) -> pathlib.Path:
