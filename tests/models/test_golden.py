@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Iterator
 
+import jax
 import numpy as np
 import pytest
 
@@ -42,6 +44,15 @@ TOLERANCES = {
 }
 EXACT = ("index_mask", "candidates", "router_indices", "engram_hash")
 QUANTISED = ("window_kv", "compressed_kv", "index_k")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_as_in_a_run() -> Iterator[None]:
+    """Recorded values are compared with what runs: without optimisation a gate is 1.2e-5 off."""
+    kept = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", kept)
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +98,6 @@ def _check(where: str, kind: str, got: np.ndarray, wanted: np.ndarray) -> None:
         different = got != wanted
         close = largest_difference(got, wanted) <= 1e-5  # widths that have no quantiser
         assert close or different.sum() <= 2, f"{where}: {different.sum()} values differ"
-    elif kind == "engram_gate":
-        # gate = sigmoid(z), z = signed root of a dot product: near 0 its slope grows as 1 / z
-        z = np.log(wanted / (1 - wanted))
-        slope = np.maximum(1.0, 0.125 / np.maximum(np.abs(z), 1e-3))
-        assert np.all(np.abs(got - wanted) <= TOLERANCES[kind] * slope), where
     else:
         assert largest_difference(got, wanted) <= TOLERANCES[kind], where
 
