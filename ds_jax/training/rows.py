@@ -1,7 +1,8 @@
-"""Training rows: dialogues and prose packed into equal lengths.
+"""Training rows: dialogues, repeats and prose packed into equal lengths.
 
 Decides how documents share rows and which tokens count in the loss. Dialogues are never cut; what
-they leave free at a row's end is filled with prose. Never trains. In: tokenizer, corpus folder,
+they leave free at a row's end is filled with prose. Repeats are random tokens written twice: only
+the second copy counts, so a small model learns early to look back and copy. Never trains. In: tokenizer, corpus folder,
 sizes, seed. Out: int32 tokens [num_rows, seq_len + 1] and float32 weights of the same shape.
 """
 
@@ -19,7 +20,7 @@ from ds_jax.recipe.tokenizer import Tokenizer
 from ds_jax.training import corpus, tasks
 from ds_jax.training.tokenizer import PAD
 
-DEFAULT_MIX = {"dialogues": 0.45, "django": 0.25, "wordnet": 0.15, "stdlib": 0.15}
+DEFAULT_MIX = {"dialogues": 0.6, "repeats": 0.08, "django": 0.14, "wordnet": 0.09, "stdlib": 0.09}
 _SMALLEST_PIECE = 16  # tokens; shorter gaps at a row's end are padded
 _WAITING = 24  # dialogues to choose from when a gap is filled
 
@@ -52,27 +53,30 @@ def build_rows(
       seq_len: predicted tokens a row.
       seed: of dialogues, document order and row order.
       num_rows: rows to make.
-      mix: share of the tokens per source; "dialogues" or a corpus source. Default: `DEFAULT_MIX`.
+      mix: share of the tokens per source; "dialogues", "repeats" or a corpus source. Default:
+        `DEFAULT_MIX`.
       split: split of the dialogues.
-      prompt_weight: loss weight of dialogue prompts; completions and prose have 1, padding 0.
+      prompt_weight: loss weight of dialogue prompts; completions, second copies and prose have 1,
+        padding 0.
 
     Raises:
       ConfigError: a source is unknown.
     """
     mix = {name: share for name, share in (mix or DEFAULT_MIX).items() if share > 0}
-    unknown = set(mix) - {"dialogues", *corpus.sources()}
+    unknown = set(mix) - {"dialogues", "repeats", *corpus.sources()}
     if unknown or not mix:
         raise errors.ConfigError(
             f"mix has {sorted(unknown) or 'no source'}; allowed are dialogues, "
-            f"{', '.join(corpus.sources())} with shares above 0"
+            f"repeats, {', '.join(corpus.sources())} with shares above 0"
         )
     width = seq_len + 1
     counts = dict.fromkeys(mix, 0)
     prose = {
         name: _Prose(tokenizer, corpus.read(corpus_dir, name), f"{seed} {name}")
         for name in mix
-        if name != "dialogues"
+        if name not in ("dialogues", "repeats")
     }
+    repeats = _Repeats(tokenizer, seed)
     dialogues = _Dialogues(tokenizer, seed, split, prompt_weight, width)
     tokens = np.full((num_rows, width), tokenizer.control_id(PAD), np.int32)
     weights = np.zeros((num_rows, width), np.float32)
@@ -86,6 +90,10 @@ def build_rows(
                 tokens[row, used:end], weights[row, used:end] = piece
                 counts["dialogues"] += end - used
                 used = end
+        if source == "repeats":
+            tokens[row], weights[row] = repeats.take(width)
+            counts["repeats"] += width
+            used = width
         while prose and width - used >= _SMALLEST_PIECE:
             if source == "dialogues":
                 name = max(prose, key=lambda name: mix[name] * sum(counts.values()) - counts[name])
@@ -139,6 +147,35 @@ class _Dialogues:
         weights = np.where(np.array(mask) == 1, 1.0, self._prompt_weight).astype(np.float32)
         weights[0] = 0.0  # nothing predicts a begin token
         return np.array(ids, np.int32), weights
+
+
+class _Repeats:
+    """Random sequences, each written twice. Mutates itself.
+
+    Three alphabets: every text token, sixteen of them, and the ten digits (where a token alone does
+    not say what follows it).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, seed: int):
+        self._rng = np.random.default_rng([seed, 1])
+        self._bos = tokenizer.bos_id
+        self._text = np.array(sorted(set(range(tokenizer.vocab_size)) - tokenizer.control_ids))
+        self._digits = np.array([i for digit in "0123456789" for i in tokenizer.encode(digit)])
+
+    def take(self, room: int) -> tuple[np.ndarray, np.ndarray]:
+        """Sequences up to `room` tokens, each behind a begin token; weight 1 on second copies."""
+        ids, weights = [], []
+        while room - len(ids) > 2:
+            size = min(int(np.exp(self._rng.uniform(1.4, 5.0))), (room - len(ids) - 1) // 2)
+            alphabet = (self._text, self._rng.choice(self._text, 16), self._digits)
+            sequence = self._rng.choice(alphabet[self._rng.choice(3, p=(0.6, 0.2, 0.2))], size)
+            ids += [self._bos, *sequence, *sequence]
+            weights += [0.0] * (1 + size) + [1.0] * size
+        pad = room - len(ids)
+        return (
+            np.array(ids + [self._bos] * pad, np.int32),
+            np.array(weights + [0.0] * pad, np.float32),
+        )
 
 
 class _Prose:

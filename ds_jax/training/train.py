@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 
 from ds_jax import config
 from ds_jax.checkpoint import quantize
@@ -63,17 +64,26 @@ def rate(recipe: Recipe, step: int) -> float:
     return recipe.peak_rate * min(1.0, (step + 1) / recipe.warmup, (recipe.steps - step) / fall)
 
 
-def optimizer(recipe: Recipe) -> optax.GradientTransformation:
-    """AdamW with clipped gradients at rate 1 (the step scales the update); only matrices decay."""
+def optimizer(model: config.Model, recipe: Recipe) -> optax.GradientTransformation:
+    """Muon for the linear layers, AdamW for the rest, at rate 1 (the step scales the update).
+
+    Linear layers are the parameters a quantised checkpoint stores in FP8 or FP4 blocks; embedding,
+    head, router, Engram rows, hyper-connections and norms are AdamW's. Muon's updates are scaled to
+    the size of AdamW's (`consistent_rms`), so that one rate serves both.
+    """
+    axes = optax.contrib.MuonDimensionNumbers(reduction_axis=-1, output_axis=-2)
+    linear = jax.tree.map(
+        lambda spec: axes if spec.storage in ("fp8", "fp4") else None, deepseek_v41.spec(model)
+    )
     return optax.chain(
         optax.clip_by_global_norm(1.0),
-        optax.adamw(
+        optax.contrib.muon(
             1.0,
-            b1=0.9,
-            b2=0.98,
-            eps=1e-9,
             weight_decay=recipe.weight_decay,
-            mask=lambda tree: jax.tree.map(lambda a: a.ndim > 1, tree),
+            adam_b1=0.9,
+            adam_b2=0.98,
+            consistent_rms=0.2,
+            muon_weight_dimension_numbers=linear,
         ),
     )
 
@@ -82,7 +92,7 @@ def init(model: config.Model, recipe: Recipe) -> TrainState:
     """Random parameters; the embedding starts small, the head smaller."""
     params = declared.initialize(deepseek_v41.spec(model), recipe.seed)
     params = dataclasses.replace(params, head=params.head * 0.5)
-    return TrainState(params, optimizer(recipe).init(params), jnp.zeros((), jnp.int32))
+    return TrainState(params, optimizer(model, recipe).init(params), jnp.zeros((), jnp.int32))
 
 
 def make_step(
@@ -93,7 +103,7 @@ def make_step(
     """
     ctx = Context(model, numerics, moe_path="capacity")
     spec = deepseek_v41.spec(model)
-    update_rule = optimizer(recipe)
+    update_rule = optimizer(model, recipe)
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: TrainState, tokens: jax.Array, weights: jax.Array, rate: jax.Array):
