@@ -13,87 +13,87 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ds_jax.recipe.conversation import (
-        AssistantMessage as AssistantMessage,
-        BytesImageSource as BytesImageSource,
-        Conversation as Conversation,
-        DataUrlImageSource as DataUrlImageSource,
-        ImageSource as ImageSource,
-        LatestReminderMessage as LatestReminderMessage,
-        Message as Message,
-        SystemMessage as SystemMessage,
-        ToolCall as ToolCall,
-        ToolDefinition as ToolDefinition,
-        ToolMessage as ToolMessage,
-        UrlImageSource as UrlImageSource,
-        UserMessage as UserMessage,
-    )
-    from ds_jax.recipe.special_tokens import (
-        IMAGE_SPECIAL_TOKEN_ID as IMAGE_SPECIAL_TOKEN_ID,
-        SpecialToken as SpecialToken,
-        SpecialTokens as SpecialTokens,
-    )
-    from ds_jax.recipe.prompt import RenderedPrompt as RenderedPrompt
-    from ds_jax.recipe.tokenizer import Tokenizer as Tokenizer
-    from ds_jax.recipe.encoding import (
-        DeepseekV41Encoding as DeepseekV41Encoding,
-        DeepseekV4Encoding as DeepseekV4Encoding,
-    )
-    from ds_jax.recipe.explain import explain as explain
-    from ds_jax.recipe.options import (
-        ConversionOptions as ConversionOptions,
-        ModelVersion as ModelVersion,
-        ReasoningContentBehavior as ReasoningContentBehavior,
-        WebSearchBehavior as WebSearchBehavior,
-    )
-    from ds_jax.recipe.request import (
-        ConversationRequest as ConversationRequest,
-        ConversionError as ConversionError,
-        InferenceOptions as InferenceOptions,
-        OutputConstraint as OutputConstraint,
-    )
-    from ds_jax.recipe.chat_completions import ChatCompletionRequest as ChatCompletionRequest
-    from ds_jax.recipe.responses import (
-        ResponsesEcho as ResponsesEcho,
-        ResponsesRequest as ResponsesRequest,
-    )
-    from ds_jax.recipe.messages import MessagesRequest as MessagesRequest
-    from ds_jax.recipe.parse import (
-        ParsingOptions as ParsingOptions,
-        ThinkingInitialStage as ThinkingInitialStage,
-    )
-    from ds_jax.recipe.stream import (
-        InferenceChunk as InferenceChunk,
-        InferenceFinishReason as InferenceFinishReason,
-        PromptUsage as PromptUsage,
-        StreamProcessor as StreamProcessor,
-    )
+    from ds_jax.recipe.chat_completions import ChatCompletionRequest
     from ds_jax.recipe.chat_events import (
-        ChatCompletionChunk as ChatCompletionChunk,
-        ChatCompletionChunkGenerator as ChatCompletionChunkGenerator,
-        ChatCompletionResponse as ChatCompletionResponse,
+        ChatCompletionChunk,
+        ChatCompletionChunkGenerator,
+        ChatCompletionResponse,
+    )
+    from ds_jax.recipe.conversation import (
+        AssistantMessage,
+        BytesImageSource,
+        Conversation,
+        DataUrlImageSource,
+        ImageSource,
+        LatestReminderMessage,
+        Message,
+        SystemMessage,
+        ToolCall,
+        ToolDefinition,
+        ToolMessage,
+        UrlImageSource,
+        UserMessage,
+    )
+    from ds_jax.recipe.encoding import (
+        DeepseekV4Encoding,
+        DeepseekV41Encoding,
+    )
+    from ds_jax.recipe.explain import explain
+    from ds_jax.recipe.image_fetch import ReqwestImageFetcher
+    from ds_jax.recipe.images import (
+        CalcResizeError,
+        ImageError,
+        ImageInfo,
+        ImageQuota,
+        ImageResolver,
+        MultiModalData,
+        OpenCvImagePreprocessor,
+        PreprocessOptions,
+    )
+    from ds_jax.recipe.messages import MessagesRequest
+    from ds_jax.recipe.messages_events import (
+        MessagesChunkGenerator,
+        MessagesResponse,
+        MessagesStreamEvent,
+    )
+    from ds_jax.recipe.options import (
+        ConversionOptions,
+        ModelVersion,
+        ReasoningContentBehavior,
+        WebSearchBehavior,
+    )
+    from ds_jax.recipe.parse import (
+        ParsingOptions,
+        ThinkingInitialStage,
+    )
+    from ds_jax.recipe.prompt import RenderedPrompt
+    from ds_jax.recipe.request import (
+        ConversationRequest,
+        ConversionError,
+        InferenceOptions,
+        OutputConstraint,
+    )
+    from ds_jax.recipe.responses import (
+        ResponsesEcho,
+        ResponsesRequest,
     )
     from ds_jax.recipe.responses_events import (
-        ResponsesChunkGenerator as ResponsesChunkGenerator,
-        ResponsesResponse as ResponsesResponse,
-        ResponsesStreamEvent as ResponsesStreamEvent,
+        ResponsesChunkGenerator,
+        ResponsesResponse,
+        ResponsesStreamEvent,
     )
-    from ds_jax.recipe.messages_events import (
-        MessagesChunkGenerator as MessagesChunkGenerator,
-        MessagesResponse as MessagesResponse,
-        MessagesStreamEvent as MessagesStreamEvent,
+    from ds_jax.recipe.special_tokens import (
+        IMAGE_SPECIAL_TOKEN_ID,
+        SpecialToken,
+        SpecialTokens,
     )
-    from ds_jax.recipe.images import (
-        CalcResizeError as CalcResizeError,
-        ImageError as ImageError,
-        ImageInfo as ImageInfo,
-        ImageQuota as ImageQuota,
-        ImageResolver as ImageResolver,
-        MultiModalData as MultiModalData,
-        OpenCvImagePreprocessor as OpenCvImagePreprocessor,
-        PreprocessOptions as PreprocessOptions,
+    from ds_jax.recipe.stream import (
+        InferenceChunk,
+        InferenceFinishReason,
+        PromptUsage,
+        StreamProcessor,
     )
-    from ds_jax.recipe.image_fetch import ReqwestImageFetcher as ReqwestImageFetcher
+    from ds_jax.recipe.tokenizer import Tokenizer
 
 _MODULES = {
     "AssistantMessage": "conversation",
@@ -155,7 +155,65 @@ _MODULES = {
     "ReqwestImageFetcher": "image_fetch",
 }
 
-__all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "IMAGE_SPECIAL_TOKEN_ID",
+    "AssistantMessage",
+    "BytesImageSource",
+    "CalcResizeError",
+    "ChatCompletionChunk",
+    "ChatCompletionChunkGenerator",
+    "ChatCompletionRequest",
+    "ChatCompletionResponse",
+    "Conversation",
+    "ConversationRequest",
+    "ConversionError",
+    "ConversionOptions",
+    "DataUrlImageSource",
+    "DeepseekV4Encoding",
+    "DeepseekV41Encoding",
+    "ImageError",
+    "ImageInfo",
+    "ImageQuota",
+    "ImageResolver",
+    "ImageSource",
+    "InferenceChunk",
+    "InferenceFinishReason",
+    "InferenceOptions",
+    "LatestReminderMessage",
+    "Message",
+    "MessagesChunkGenerator",
+    "MessagesRequest",
+    "MessagesResponse",
+    "MessagesStreamEvent",
+    "ModelVersion",
+    "MultiModalData",
+    "OpenCvImagePreprocessor",
+    "OutputConstraint",
+    "ParsingOptions",
+    "PreprocessOptions",
+    "PromptUsage",
+    "ReasoningContentBehavior",
+    "RenderedPrompt",
+    "ReqwestImageFetcher",
+    "ResponsesChunkGenerator",
+    "ResponsesEcho",
+    "ResponsesRequest",
+    "ResponsesResponse",
+    "ResponsesStreamEvent",
+    "SpecialToken",
+    "SpecialTokens",
+    "StreamProcessor",
+    "SystemMessage",
+    "ThinkingInitialStage",
+    "Tokenizer",
+    "ToolCall",
+    "ToolDefinition",
+    "ToolMessage",
+    "UrlImageSource",
+    "UserMessage",
+    "WebSearchBehavior",
+    "explain",
+]
 
 
 def __getattr__(name: str) -> Any:

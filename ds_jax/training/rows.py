@@ -2,8 +2,9 @@
 
 Decides how documents share rows and which tokens count in the loss. Dialogues are never cut; what
 they leave free at a row's end is filled with prose. Repeats are random tokens written twice: only
-the second copy counts, so a small model learns early to look back and copy. Never trains. In: tokenizer, corpus folder,
-sizes, seed. Out: int32 tokens [num_rows, seq_len + 1] and float32 weights of the same shape.
+the second copy counts, so a small model learns early to look back and copy. Never trains. In:
+tokenizer, corpus folder, sizes, seed. Out: int32 tokens [num_rows, seq_len + 1] and float32 weights
+of the same shape.
 """
 
 from __future__ import annotations
