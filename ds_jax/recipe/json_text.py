@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, cast
 
 MAX_DEPTH = 127
@@ -33,6 +34,63 @@ def loads(text: str) -> Any:
 def dumps(value: Any) -> str:
     """Writes a value with spaces after `,` and `:`; keys keep their order."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def compact(value: Any) -> str:
+    """Writes a value without spaces, floats by Rust's rule: plain from 0.00001 on, `1e-7` below."""
+    return _write(value, (",", ":"))
+
+
+def dumps_rust(value: Any) -> str:
+    """Writes a value with `, ` and `: ` and floats by Rust's rule."""
+    return _write(value, (", ", ": "))
+
+
+def rust_float(number: float) -> str:
+    """Shortest digits; decimal exponents -5 to 15 are written out, others as `1.5e-7`, `1e+16`."""
+    text = repr(number)
+    if "e-" not in text:
+        return text
+    digits, exponent = text.split("e-")
+    if exponent != "05":
+        return f"{digits}e-{exponent.lstrip('0')}"
+    sign = "-" if digits[0] == "-" else ""
+    return f"{sign}0.0000{digits.lstrip('-').replace('.', '')}"
+
+
+_SMALL_FLOAT = re.compile(r"\de-\d")
+
+
+def _write(value: Any, separators: tuple[str, str]) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=separators)
+    # Python and Rust spell floats alike but for negative exponents.
+    if _SMALL_FLOAT.search(text) is None:
+        return text
+    parts: list[str] = []
+    _write_slowly(value, separators, parts)
+    return "".join(parts)
+
+
+def _write_slowly(value: Any, separators: tuple[str, str], parts: list[str]) -> None:
+    comma, colon = separators
+    if isinstance(value, float):
+        parts.append(rust_float(value))
+    elif isinstance(value, dict):
+        record = cast("dict[str, Any]", value)
+        parts.append("{")
+        for index, (key, item) in enumerate(record.items()):
+            parts.append(f"{comma if index else ''}{json.dumps(key, ensure_ascii=False)}{colon}")
+            _write_slowly(item, separators, parts)
+        parts.append("}")
+    elif isinstance(value, list):
+        parts.append("[")
+        for index, item in enumerate(cast("list[Any]", value)):
+            if index:
+                parts.append(comma)
+            _write_slowly(item, separators, parts)
+        parts.append("]")
+    else:
+        parts.append(json.dumps(value, ensure_ascii=False))
 
 
 def _integer(text: str) -> int | float:
