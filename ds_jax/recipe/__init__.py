@@ -73,15 +73,18 @@ if TYPE_CHECKING:
         InferenceOptions,
         OutputConstraint,
     )
-    from ds_jax.recipe.responses import (
-        ResponsesEcho,
-        ResponsesRequest,
+    from ds_jax.recipe.response_store import (
+        MemoryResponseStore,
+        ResponseStore,
+        StoredResponse,
     )
+    from ds_jax.recipe.responses import ResponsesRequest
     from ds_jax.recipe.responses_events import (
         ResponsesChunkGenerator,
         ResponsesResponse,
         ResponsesStreamEvent,
     )
+    from ds_jax.recipe.responses_reply import ResponsesEcho
     from ds_jax.recipe.special_tokens import (
         IMAGE_SPECIAL_TOKEN_ID,
         SpecialToken,
@@ -126,7 +129,10 @@ _MODULES = {
     "InferenceOptions": "request",
     "OutputConstraint": "request",
     "ChatCompletionRequest": "chat_completions",
-    "ResponsesEcho": "responses",
+    "MemoryResponseStore": "response_store",
+    "ResponseStore": "response_store",
+    "StoredResponse": "response_store",
+    "ResponsesEcho": "responses_reply",
     "ResponsesRequest": "responses",
     "MessagesRequest": "messages",
     "ParsingOptions": "parse",
@@ -180,6 +186,7 @@ __all__ = [
     "InferenceFinishReason",
     "InferenceOptions",
     "LatestReminderMessage",
+    "MemoryResponseStore",
     "Message",
     "MessagesChunkGenerator",
     "MessagesRequest",
@@ -195,6 +202,7 @@ __all__ = [
     "ReasoningContentBehavior",
     "RenderedPrompt",
     "ReqwestImageFetcher",
+    "ResponseStore",
     "ResponsesChunkGenerator",
     "ResponsesEcho",
     "ResponsesRequest",
@@ -202,6 +210,7 @@ __all__ = [
     "ResponsesStreamEvent",
     "SpecialToken",
     "SpecialTokens",
+    "StoredResponse",
     "StreamProcessor",
     "SystemMessage",
     "ThinkingInitialStage",
