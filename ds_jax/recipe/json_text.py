@@ -1,18 +1,37 @@
-"""JSON as prompts spell it.
+"""JSON as prompts and conversions spell it.
 
-Decides how argument text is read (strictly) and how values are written (`, ` and `: ` separators,
-raw UTF-8, Python float spelling). Never guesses at broken JSON. In: text or values. Out: values or
-text.
+Decides how JSON text is read (strictly), which Python values count as JSON, and how values are
+written: `, ` and `: ` as separators or none, raw UTF-8, and one of two spellings of small floats.
+Never guesses at broken JSON. In: text or values. Out: values or text.
+
+| writer | separators | 1e-5 | 1e-7 | 1e16 | used for |
+|---|---|---|---|---|---|
+| `dumps` | spaced | `1e-05` | `1e-07` | `1e+16` | V4.1 prompts |
+| `dumps_decimal` | spaced | `0.00001` | `1e-7` | `1e+16` | V4 prompts, arguments made from values |
+| `dumps_compact` | none | `0.00001` | `1e-7` | `1e+16` | output constraints, events |
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
 from typing import Any, cast
 
 MAX_DEPTH = 127
+"""Deepest nesting of text that is read; Python values may have one level more."""
+
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+# Valid JSON text matches from end to end when every surrogate escape is half of a pair.
+_PAIRED_ESCAPES = re.compile(
+    r"[^\\]*+(?:\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u(?![dD][89a-fA-F])|[^u])[^\\]*+)*+"
+)
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+_NOT_BRACKETS = re.compile(r"[^\[\]{}]++")
+_DEPTH_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
+# A string, or a number that Python spells with a negative exponent (1e-05, 2.5e-07).
+_STRING_OR_SMALL = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?)(\d)(?:\.(\d+))?e-(\d+)')
 
 
 def loads(text: str) -> Any:
@@ -27,70 +46,83 @@ def loads(text: str) -> Any:
         )
     except RecursionError as error:
         raise ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels") from error
-    _check(value, MAX_DEPTH)
+    if _SURROGATE_ESCAPE.search(text):
+        paired = _PAIRED_ESCAPES.match(text)
+        if paired is None or paired.end() != len(text):
+            raise ValueError("a surrogate escape stands alone; use both halves of the pair")
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+        raise ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels")
     return value
 
 
 def dumps(value: Any) -> str:
-    """Writes a value with spaces after `,` and `:`; keys keep their order."""
+    """Writes a value with spaces after `,` and `:`; floats as Python spells them."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def compact(value: Any) -> str:
-    """Writes a value without spaces, floats by Rust's rule: plain from 0.00001 on, `1e-7` below."""
-    return _write(value, (",", ":"))
+def dumps_decimal(value: Any) -> str:
+    """Writes a value with spaces after `,` and `:`; 1e-5 in decimals, shorter exponents."""
+    return _respelled(json.dumps(value, ensure_ascii=False))
 
 
-def dumps_rust(value: Any) -> str:
-    """Writes a value with `, ` and `: ` and floats by Rust's rule."""
-    return _write(value, (", ", ": "))
+def dumps_compact(value: Any) -> str:
+    """Writes a value without spaces; floats as in `dumps_decimal`."""
+    return _respelled(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def rust_float(number: float) -> str:
-    """Shortest digits; decimal exponents -5 to 15 are written out, others as `1.5e-7`, `1e+16`."""
-    text = repr(number)
-    if "e-" not in text:
-        return text
-    digits, exponent = text.split("e-")
-    if exponent != "05":
-        return f"{digits}e-{exponent.lstrip('0')}"
-    sign = "-" if digits[0] == "-" else ""
-    return f"{sign}0.0000{digits.lstrip('-').replace('.', '')}"
+def copy(value: Any) -> Any:
+    """A deep copy of a Python value as JSON: dict, list, str, int, float, bool and None.
+
+    Tuples become lists, subclasses of the JSON types become the plain types.
+
+    Raises:
+      TypeError: a value of another type, or a key that is no string.
+      ValueError: a number that is not finite, or a container inside itself.
+      OverflowError: an integer outside 64 bits.
+      RecursionError: nested deeper than 128 levels.
+      UnicodeEncodeError: a lone surrogate.
+    """
+    return _copy(value, ())
 
 
-_SMALL_FLOAT = re.compile(r"\de-\d")
-
-
-def _write(value: Any, separators: tuple[str, str]) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=separators)
-    # Python and Rust spell floats alike but for negative exponents.
-    if _SMALL_FLOAT.search(text) is None:
-        return text
-    parts: list[str] = []
-    _write_slowly(value, separators, parts)
-    return "".join(parts)
-
-
-def _write_slowly(value: Any, separators: tuple[str, str], parts: list[str]) -> None:
-    comma, colon = separators
+def _copy(value: Any, parents: tuple[int, ...]) -> Any:
+    kind = cast("type[Any]", type(value))
+    if kind is str:
+        if not value.isascii():
+            value.encode()
+        return value
+    if value is None or kind is bool:
+        return value
+    if isinstance(value, dict | list | tuple):
+        return _copy_container(cast("Any", value), parents)
+    if isinstance(value, str):
+        return _copy(str.__str__(value), parents)
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise OverflowError("integer is outside the JSON number range")
+        return int(value)
     if isinstance(value, float):
-        parts.append(rust_float(value))
-    elif isinstance(value, dict):
-        record = cast("dict[str, Any]", value)
-        parts.append("{")
-        for index, (key, item) in enumerate(record.items()):
-            parts.append(f"{comma if index else ''}{json.dumps(key, ensure_ascii=False)}{colon}")
-            _write_slowly(item, separators, parts)
-        parts.append("}")
-    elif isinstance(value, list):
-        parts.append("[")
-        for index, item in enumerate(cast("list[Any]", value)):
-            if index:
-                parts.append(comma)
-            _write_slowly(item, separators, parts)
-        parts.append("]")
-    else:
-        parts.append(json.dumps(value, ensure_ascii=False))
+        if not math.isfinite(value):
+            shown = "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
+            raise ValueError(f"{shown} is not a finite JSON number")
+        return float(value)
+    raise TypeError(f"{kind.__name__} is not a JSON value")
+
+
+def _copy_container(value: Any, parents: tuple[int, ...]) -> Any:
+    if id(value) in parents:
+        raise ValueError("circular reference in JSON input")
+    if len(parents) > MAX_DEPTH:
+        raise RecursionError(f"JSON input exceeds the maximum nesting depth of {MAX_DEPTH + 1}")
+    inside = (*parents, id(value))
+    if not isinstance(value, dict):
+        return [_copy(item, inside) for item in value]
+    record: dict[str, Any] = {}
+    for key, item in cast("dict[Any, Any]", value).items():
+        if not isinstance(key, str):
+            raise TypeError("JSON object keys must be str")
+        record[_copy(key, ())] = _copy(item, inside)
+    return record
 
 
 def _integer(text: str) -> int | float:
@@ -112,18 +144,22 @@ def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON; use a finite number or null")
 
 
-def _check(value: Any, depth: int) -> None:
-    """Refuses lone surrogates and too deep nesting."""
-    if isinstance(value, str):
-        value.encode("utf-8")
-        return
-    if not isinstance(value, dict | list):
-        return
-    if depth == 0:
-        raise ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels")
-    items: list[Any] = cast("list[Any]", value)
-    if isinstance(value, dict):
-        record = cast("dict[str, Any]", value)
-        items = [*record.keys(), *record.values()]
-    for item in items:
-        _check(item, depth - 1)
+def _depth(text: str) -> int:
+    """Deepest nesting of valid JSON text, values that a repeated key replaces included."""
+    brackets = _NOT_BRACKETS.sub("", _STRING.sub("", text))
+    return max(itertools.accumulate(map(_DEPTH_STEP.__getitem__, brackets)))
+
+
+def _respelled(text: str) -> str:
+    """Python's JSON with small floats in the other spelling."""
+    return _STRING_OR_SMALL.sub(_small, text) if "e-" in text else text
+
+
+def _small(match: re.Match[str]) -> str:
+    sign, first, rest, exponent = match.groups()
+    if first is None:
+        return match[0]
+    zeros = int(exponent)
+    if zeros <= 5:
+        return f"{sign}0.{'0' * (zeros - 1)}{first}{rest or ''}"
+    return f"{sign}{first}{'.' + rest if rest else ''}e-{zeros}"
