@@ -346,6 +346,7 @@ def tagged(
     table: Mapping[str, ObjectReader[T]],
     *,
     other: ObjectReader[T] | None = None,
+    numbered: bool = False,
 ) -> Reader[T]:
     """An object whose key `tag` names the record to read (or an array that begins with the tag).
 
@@ -354,12 +355,20 @@ def tagged(
       tag: the key.
       table: tag word to reader, in the order in which errors list the words.
       other: the reader for unknown words; without it they are an error.
+      numbered: whether the tag may also be a word's place in the table (inside another tagged
+        value).
     """
     missing = f"missing field `{tag}`"
 
     def pick(word: Any) -> ObjectReader[T]:
         if type(word) is not str:
-            raise invalid_type(word, "variant identifier")
+            if not numbered or type(word) is not int or word < 0:
+                raise invalid_type(word, "variant identifier")
+            if word >= len(table):
+                raise DecodeError(
+                    f"invalid value: integer `{word}`, expected variant index 0 <= i < {len(table)}"
+                )
+            return list(table.values())[word]
         reader = table.get(word, other)
         if reader is None:
             raise unknown_variant(word, table)
