@@ -1,0 +1,189 @@
+"""What the operator decides about conversions.
+
+Decides the names of the accepted models, the defaults and bounds, and how lenient a conversion is.
+Never sees a request. In: keyword arguments. Out: immutable `ConversionOptions`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ds_jax.recipe.special_tokens import SpecialTokens
+
+MAX_TOKENS_UPPER_BOUND = 393216
+
+
+class _Named(enum.Enum):
+    """An enumeration that shows as `ModelVersion.DeepseekV4Pro`."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __int__(self) -> int:
+        return self.value
+
+
+class ModelVersion(_Named):
+    """The model a conversation is for; it selects the prompt encoding."""
+
+    DeepseekV4Pro = 0
+    """Rendered by `DeepseekV4Encoding`."""
+    DeepseekV41Flash = 1
+    """Rendered by `DeepseekV41Encoding`."""
+
+
+class WebSearchBehavior(_Named):
+    """What happens to web search declarations, choices of them, and their blocks in Messages."""
+
+    Drop = 0
+    """They are left out."""
+    Reject = 1
+    """The request is refused."""
+
+
+class ReasoningContentBehavior(_Named):
+    """What happens to assistant turns without reasoning while thinking is on."""
+
+    FillEmpty = 0
+    """Their reasoning becomes an empty string."""
+    Reject = 1
+    """The request is refused where the reasoning has to come back."""
+
+
+def _default_versions() -> Mapping[str, ModelVersion]:
+    return {
+        "DeepSeek-V4-Pro": ModelVersion.DeepseekV4Pro,
+        "DeepSeek-V4.1-Flash": ModelVersion.DeepseekV41Flash,
+    }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConversionOptions:
+    """Settings of every conversion; the defaults are those of deepseek-recipe.
+
+    Args:
+      default_thinking_mode: thinking when a request says nothing about it.
+      reasoning_content_behavior: assistant turns without reasoning while thinking.
+      responses_web_search: web search in Responses requests.
+      messages_web_search: web search in Messages requests.
+      thinking_max_tokens_upper_bound: largest `max_tokens` while thinking, in tokens. Chat
+        Completions and Responses refuse more, Messages lowers it.
+      non_thinking_max_tokens_upper_bound: the same without thinking.
+      model_versions_by_name: accepted model names (exact, case-sensitive).
+      special_tokens: spellings of the control tokens in the parsing options and image placeholders.
+      max_choices: largest `n` of a Chat Completions request. 1 refuses every other `n`, as
+        deepseek-recipe does; more is an extension.
+
+    Raises:
+      TypeError: a value of another type.
+      OverflowError: a bound outside 32 bits.
+    """
+
+    default_thinking_mode: bool = True
+    reasoning_content_behavior: ReasoningContentBehavior = ReasoningContentBehavior.FillEmpty
+    responses_web_search: WebSearchBehavior = WebSearchBehavior.Drop
+    messages_web_search: WebSearchBehavior = WebSearchBehavior.Reject
+    thinking_max_tokens_upper_bound: int = MAX_TOKENS_UPPER_BOUND
+    non_thinking_max_tokens_upper_bound: int = MAX_TOKENS_UPPER_BOUND
+    model_versions_by_name: Mapping[str, ModelVersion] = dataclasses.field(
+        default_factory=_default_versions
+    )
+    special_tokens: SpecialTokens = dataclasses.field(default_factory=SpecialTokens)
+    max_choices: int = 1
+
+    def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise TypeError(
+                    f"{name} must be {kind.__name__}, not {type(value).__name__}: {value!r}"
+                )
+        for name in _BOUNDS:
+            if not 0 <= getattr(self, name) < 2**32:
+                raise OverflowError(f"{name}={getattr(self, name)} is outside 0..2**32-1")
+        if not 1 <= self.max_choices <= 255:
+            raise ValueError(f"max_choices={self.max_choices} is outside 1..255")
+        versions = dict(self.model_versions_by_name)
+        for model, version in versions.items():
+            _check_name(model, version)
+        object.__setattr__(self, "model_versions_by_name", MappingProxyType(versions))
+
+    def with_default_thinking_mode(self, default_thinking_mode: bool) -> ConversionOptions:
+        """These options with another default thinking mode."""
+        return dataclasses.replace(self, default_thinking_mode=default_thinking_mode)
+
+    def with_reasoning_content_behavior(
+        self, reasoning_content_behavior: ReasoningContentBehavior
+    ) -> ConversionOptions:
+        """These options with another treatment of missing reasoning."""
+        return dataclasses.replace(self, reasoning_content_behavior=reasoning_content_behavior)
+
+    def with_responses_web_search(
+        self, responses_web_search: WebSearchBehavior
+    ) -> ConversionOptions:
+        """These options with another treatment of web search in Responses."""
+        return dataclasses.replace(self, responses_web_search=responses_web_search)
+
+    def with_messages_web_search(self, messages_web_search: WebSearchBehavior) -> ConversionOptions:
+        """These options with another treatment of web search in Messages."""
+        return dataclasses.replace(self, messages_web_search=messages_web_search)
+
+    def with_special_tokens(self, special_tokens: SpecialTokens) -> ConversionOptions:
+        """These options with other spellings of the control tokens."""
+        return dataclasses.replace(self, special_tokens=special_tokens)
+
+    def with_model_alias(self, model: str, model_version: ModelVersion) -> ConversionOptions:
+        """These options with one more model name, or another version for a known one."""
+        _check_name(model, model_version)
+        return dataclasses.replace(
+            self, model_versions_by_name={**self.model_versions_by_name, model: model_version}
+        )
+
+    def with_model_versions_by_name(
+        self, model_versions_by_name: Mapping[str, ModelVersion]
+    ) -> ConversionOptions:
+        """These options with another table of model names; the default names go."""
+        return dataclasses.replace(self, model_versions_by_name=model_versions_by_name)
+
+    def with_thinking_max_tokens_upper_bound(
+        self, thinking_max_tokens_upper_bound: int
+    ) -> ConversionOptions:
+        """These options with another bound while thinking."""
+        return dataclasses.replace(
+            self, thinking_max_tokens_upper_bound=thinking_max_tokens_upper_bound
+        )
+
+    def with_non_thinking_max_tokens_upper_bound(
+        self, non_thinking_max_tokens_upper_bound: int
+    ) -> ConversionOptions:
+        """These options with another bound without thinking."""
+        return dataclasses.replace(
+            self, non_thinking_max_tokens_upper_bound=non_thinking_max_tokens_upper_bound
+        )
+
+    def with_max_choices(self, max_choices: int) -> ConversionOptions:
+        """These options with up to `max_choices` answers per Chat Completions request."""
+        return dataclasses.replace(self, max_choices=max_choices)
+
+
+_KINDS: dict[str, type] = {
+    "default_thinking_mode": bool,
+    "reasoning_content_behavior": ReasoningContentBehavior,
+    "responses_web_search": WebSearchBehavior,
+    "messages_web_search": WebSearchBehavior,
+    "thinking_max_tokens_upper_bound": int,
+    "non_thinking_max_tokens_upper_bound": int,
+    "special_tokens": SpecialTokens,
+    "max_choices": int,
+}
+_BOUNDS = ("thinking_max_tokens_upper_bound", "non_thinking_max_tokens_upper_bound")
+
+
+def _check_name(model: object, version: object) -> None:
+    if not isinstance(model, str):
+        raise TypeError(f"a model name must be str, not {type(model).__name__}")
+    if not isinstance(version, ModelVersion):
+        raise TypeError(f"the version of {model!r} must be ModelVersion, not {version!r}")
+    model.encode("utf-8")
