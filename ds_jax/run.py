@@ -9,13 +9,10 @@ mistake.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from absl import flags
 
-from absl import app, flags, logging
-
-from ds_jax import terminal
-from ds_jax.errors import DsJaxError, RequestError
+from ds_jax import command, terminal
+from ds_jax.errors import RequestError
 
 _CHECKPOINT = flags.DEFINE_string(
     "checkpoint", "tiny", "Folder in the published layout, or a config file with --check."
@@ -47,17 +44,11 @@ _PROGRAM_CACHE = flags.DEFINE_string(
 )
 
 
-def main(argv: Sequence[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Runs what the flags say."""
-    logging.set_verbosity(logging.WARNING)  # jax tells of platforms it does not find
-    try:
-        if len(argv) > 1:
-            raise RequestError(f"unexpected argument {argv[1]!r}; put prompts behind --prompt")
-        _check() if _CHECK.value else _generate()
-    except DsJaxError as error:
-        sys.exit(_fail(str(error)))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    if arguments:
+        raise RequestError(f"unexpected argument {arguments[0]!r}; put prompts behind --prompt")
+    _check() if _CHECK.value else _generate()
 
 
 def _generate() -> None:
@@ -100,17 +91,5 @@ def _check() -> None:
     print(check.report(model, MeshSpec.parse(_MESH.value), engine, config.Cache()))
 
 
-def _fail(message: str) -> int:
-    print(f"ds_jax: {message}", file=sys.stderr)
-    return 2
-
-
-def _parse(argv: list[str]) -> list[str]:
-    try:
-        return flags.FLAGS(argv)
-    except flags.Error as error:
-        sys.exit(_fail(" ".join(str(error).split())))
-
-
 if __name__ == "__main__":
-    app.run(main, flags_parser=_parse)
+    command.start("ds_jax", main)

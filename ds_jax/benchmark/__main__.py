@@ -6,15 +6,15 @@ JSON where --out says; exit code 2 and one line for a user's mistake.
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags, logging
+from absl import flags
 
-from ds_jax.errors import ConfigError, DsJaxError
+from ds_jax import command
+from ds_jax.errors import ConfigError
 
 _PARTS = ("machine", "prefill", "decode", "start")
 
@@ -36,17 +36,11 @@ _PROGRAM_CACHE = flags.DEFINE_string(
 )
 
 
-def main(argv: Sequence[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Measures the chosen parts."""
-    logging.set_verbosity(logging.WARNING)  # libraries report absent accelerators
-    try:
-        if len(argv) > 1:
-            raise ConfigError(f"unexpected argument {argv[1]!r}; choose with --parts")
-        _measure(_parts())
-    except DsJaxError as error:
-        sys.exit(_fail(str(error)))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    if arguments:
+        raise ConfigError(f"unexpected argument {arguments[0]!r}; choose with --parts")
+    _measure(_parts())
 
 
 def _measure(parts: Sequence[str]) -> None:
@@ -86,7 +80,7 @@ def _measure(parts: Sequence[str]) -> None:
             "jax": jax.__version__,
             "python": sys.version.split()[0],
         }
-        _write(_OUT.value, report.record(lines, limits, starts, about))
+        command.write_json(_OUT.value, report.record(lines, limits, starts, about))
 
 
 def _parts() -> list[str]:
@@ -107,24 +101,5 @@ def _sizes() -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _write(path: str, values: dict[str, Any]) -> None:
-    try:
-        pathlib.Path(path).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
-
-
-def _fail(message: str) -> int:
-    print(f"ds_jax.benchmark: {message}", file=sys.stderr)
-    return 2
-
-
-def _parse(argv: list[str]) -> list[str]:
-    try:
-        return flags.FLAGS(argv)
-    except flags.Error as error:
-        sys.exit(_fail(" ".join(str(error).split())))
-
-
 if __name__ == "__main__":
-    app.run(main, flags_parser=_parse)
+    command.start("ds_jax.benchmark", main)

@@ -13,15 +13,13 @@ code 2.
 
 from __future__ import annotations
 
-import json
 import pathlib
-import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from absl import app, flags, logging
+from absl import flags
 
-from ds_jax.errors import ConfigError, DsJaxError
+from ds_jax import command
+from ds_jax.errors import ConfigError
 
 _TINY = pathlib.Path(__file__).parents[1] / "assets" / "tiny"
 
@@ -60,7 +58,7 @@ _REPORT = flags.DEFINE_string("report", None, "evaluate: also write the figures 
 _MISTAKES = flags.DEFINE_integer("mistakes", 3, "evaluate: wrong answers to show of each group.")
 
 
-def main(argv: Sequence[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Runs one command."""
     commands: dict[str, Callable[[], None]] = {
         "corpus": _corpus,
@@ -70,30 +68,26 @@ def main(argv: Sequence[str]) -> None:
         "export": _export,
         "evaluate": _evaluate,
     }
-    logging.set_verbosity(logging.WARNING)  # the storage library reports every file it reads
-    try:
-        if len(argv) != 2 or argv[1] not in commands:
-            given = " ".join(argv[1:]) or "nothing"
-            raise ConfigError(f"{given!r} given; use one command of {', '.join(commands)}")
-        commands[argv[1]]()
-    except DsJaxError as error:
-        sys.exit(_fail(str(error)))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    if len(arguments) != 1 or arguments[0] not in commands:
+        given = " ".join(arguments) or "nothing"
+        raise ConfigError(f"{given!r} given; use one command of {', '.join(commands)}")
+    commands[arguments[0]]()
 
 
 def _corpus() -> None:
     from ds_jax.training import corpus
 
-    for name, size in corpus.build(_need(_OUT), check_stdlib=not _ANY_PYTHON.value).items():
+    for name, size in corpus.build(
+        command.needed(_OUT), check_stdlib=not _ANY_PYTHON.value
+    ).items():
         print(f"{name}: {size} bytes")
 
 
 def _tokenizer() -> None:
     from ds_jax.training import tokenizer
 
-    out = _need(_OUT)
-    tokenizer.train(tokenizer.training_texts(_need(_CORPUS))).save(out)
+    out = command.needed(_OUT)
+    tokenizer.train(tokenizer.training_texts(command.needed(_CORPUS))).save(out)
 
 
 def _rows() -> None:
@@ -102,8 +96,8 @@ def _rows() -> None:
 
     counts = prepare.write(
         Tokenizer.from_file(_TOKENIZER.value),
-        _need(_CORPUS),
-        _need(_OUT),
+        command.needed(_CORPUS),
+        command.needed(_OUT),
         num_rows=_NUM_ROWS.value,
         seq_len=_SEQ_LEN.value,
         seed=_SEED.value,
@@ -126,7 +120,7 @@ def _text() -> None:
         seed=_SEED.value,
     )
     model = config.load_model(_CONFIG.value)
-    data = prepare.load_rows(_need(_ROWS))
+    data = prepare.load_rows(command.needed(_ROWS))
     platforms.keep_programs(_PROGRAM_CACHE.value or None)
     text.train_text(
         model,
@@ -134,7 +128,7 @@ def _text() -> None:
         recipe,
         data,
         _TOKENIZER.value,
-        _need(_OUT),
+        command.needed(_OUT),
         resume=_RESUME.value,
         save_every=_SAVE_EVERY.value,
     )
@@ -145,9 +139,11 @@ def _export() -> None:
     from ds_jax.training import export
 
     model = config.load_model(_CONFIG.value)
-    state = export.restore(_need(_STATE), model)
-    size = export.export(state, model, _TOKENIZER.value, _need(_OUT), overwrite=_OVERWRITE.value)
-    print(f"{_OUT.value}: {size} bytes, after {int(state.step)} steps")
+    state = export.restore(command.needed(_STATE), model)
+    size = export.export(
+        state, model, _TOKENIZER.value, command.needed(_OUT), overwrite=_OVERWRITE.value
+    )
+    print(f"{out}: {size} bytes, after {int(state.step)} steps")
 
 
 def _evaluate() -> None:
@@ -175,33 +171,8 @@ def _evaluate() -> None:
         print(f"--- {mistake.group}: {mistake.reason}\n{mistake.prompt}{mistake.completion}\n")
     print(report.table())
     if _REPORT.value:
-        _write(_REPORT.value, report.record())
-
-
-def _write(path: str, values: dict[str, Any]) -> None:
-    try:
-        pathlib.Path(path).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
-
-
-def _need(flag: flags.FlagHolder[str | None]) -> str:
-    if not flag.value:
-        raise ConfigError(f"--{flag.name} is missing: {flags.FLAGS[flag.name].help}")
-    return flag.value
-
-
-def _fail(message: str) -> int:
-    print(f"ds_jax.training: {message}", file=sys.stderr)
-    return 2
-
-
-def _parse(argv: list[str]) -> list[str]:
-    try:
-        return flags.FLAGS(argv)
-    except flags.Error as error:
-        sys.exit(_fail(" ".join(str(error).split())))
+        command.write_json(_REPORT.value, report.record())
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=_parse)
+    command.start("ds_jax.training", main)

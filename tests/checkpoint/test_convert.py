@@ -58,10 +58,10 @@ def test_command_line(case, tmp_path):
     assert done.returncode == 0 and "336 total" in done.stdout, done.stderr
     (tmp_path / "x").mkdir()
     refused = run("convert", case, tmp_path / "x", "--dequantize")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert refused.stderr.startswith("error: ") and "already exists" in refused.stderr
     assert "Traceback" not in refused.stderr
     unclear = run("convert", case)
-    assert unclear.returncode == 1 and "use `inspect PATH` or `convert SRC DST`" in (
+    assert unclear.returncode == 2 and "use `inspect PATH` or `convert SRC DST`" in (
         unclear.stdout + unclear.stderr
     )
