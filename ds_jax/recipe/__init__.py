@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ds_jax.recipe.chat_events import (
         ChatCompletionChunk,
         ChatCompletionChunkGenerator,
-        ChatCompletionResponse,
     )
+    from ds_jax.recipe.chat_response import ChatCompletionResponse
     from ds_jax.recipe.conversation import (
         AssistantMessage,
         BytesImageSource,
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from ds_jax.recipe.messages import MessagesRequest
     from ds_jax.recipe.messages_events import (
         MessagesChunkGenerator,
-        MessagesResponse,
         MessagesStreamEvent,
     )
+    from ds_jax.recipe.messages_response import MessagesResponse
     from ds_jax.recipe.options import (
         ConversionOptions,
         ModelVersion,
@@ -79,12 +79,10 @@ if TYPE_CHECKING:
         StoredResponse,
     )
     from ds_jax.recipe.responses import ResponsesRequest
-    from ds_jax.recipe.responses_events import (
-        ResponsesChunkGenerator,
-        ResponsesResponse,
-        ResponsesStreamEvent,
-    )
+    from ds_jax.recipe.responses_events import ResponsesStreamEvent
+    from ds_jax.recipe.responses_generator import ResponsesChunkGenerator
     from ds_jax.recipe.responses_reply import ResponsesEcho
+    from ds_jax.recipe.responses_response import ResponsesResponse
     from ds_jax.recipe.special_tokens import (
         IMAGE_SPECIAL_TOKEN_ID,
         SpecialToken,
@@ -143,12 +141,12 @@ _MODULES = {
     "StreamProcessor": "stream",
     "ChatCompletionChunk": "chat_events",
     "ChatCompletionChunkGenerator": "chat_events",
-    "ChatCompletionResponse": "chat_events",
-    "ResponsesChunkGenerator": "responses_events",
-    "ResponsesResponse": "responses_events",
+    "ChatCompletionResponse": "chat_response",
+    "ResponsesChunkGenerator": "responses_generator",
+    "ResponsesResponse": "responses_response",
     "ResponsesStreamEvent": "responses_events",
     "MessagesChunkGenerator": "messages_events",
-    "MessagesResponse": "messages_events",
+    "MessagesResponse": "messages_response",
     "MessagesStreamEvent": "messages_events",
     "CalcResizeError": "images",
     "ImageError": "images",
