@@ -22,6 +22,7 @@ from ds_jax.recipe.deltas import (
 from ds_jax.recipe.generator import ChunkGenerator, consumed
 
 if TYPE_CHECKING:
+    from ds_jax.recipe.request import ConversationRequest
     from ds_jax.recipe.stream import PromptUsage
 
 
@@ -149,6 +150,17 @@ class ChatCompletionChunk:
         return frame, self._delta
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChatReply:
+    """What a Chat Completions request says about its answer alone.
+
+    Args:
+      include_usage: every chunk has a `usage` key, null before the last one.
+    """
+
+    include_usage: bool = False
+
+
 class UsageTally:
     """Adds up what the choices of one request used, for the chunk that ends last."""
 
@@ -257,6 +269,37 @@ class ChatCompletionChunkGenerator(ChunkGenerator):
         reason = "stop" if finished.reason == "stop_sequence" else finished.reason
         closing = Closing(reason, self._tally.add(finished, self._prompt_usage))
         return [ChatCompletionChunk(self._frame, closing, 0)]
+
+
+def generators(
+    request: ConversationRequest, id: str, model: str, num_choices: int = 1
+) -> list[ChatCompletionChunkGenerator]:
+    """One generator a choice, with one time and one sum of the usage.
+
+    Args:
+      request: a converted request, of any protocol.
+      id: id of the response.
+      model: name of the model that answers.
+      num_choices: how many answers are generated for the request.
+    """
+    stage = request.parsing_options.thinking_initial_stage
+    reply = request._reply  # pyright: ignore[reportPrivateUsage]
+    include_usage = isinstance(reply, ChatReply) and reply.include_usage
+    tally = UsageTally(num_choices)
+    created = None if num_choices == 1 else int(time.time())
+    return [
+        ChatCompletionChunkGenerator(
+            id,
+            model,
+            thinking_mode=request.conversation.thinking_mode,
+            starts_in_reasoning=stage is not None and stage.starts_in_reasoning(),
+            usage_in_every_chunk=include_usage or not request.stream,
+            index=index,
+            tally=tally,
+            created=created,
+        )
+        for index in range(num_choices)
+    ]
 
 
 def call_json(index: int, call: CallStart, arguments: str) -> str:

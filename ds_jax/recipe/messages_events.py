@@ -21,6 +21,7 @@ from ds_jax.recipe.deltas import (
 from ds_jax.recipe.generator import ChunkGenerator, consumed
 
 if TYPE_CHECKING:
+    from ds_jax.recipe.request import ConversationRequest
     from ds_jax.recipe.stream import PromptUsage
 
 EventName: TypeAlias = Literal[
@@ -269,6 +270,11 @@ class MessagesChunkGenerator(ChunkGenerator):
     def _usage(self, output_tokens: int) -> Usage:
         prompt = self._prompt_usage
         return Usage(prompt.prompt_tokens, prompt.prompt_cache_hit_tokens, output_tokens)
+
+
+def generator(request: ConversationRequest, id: str, model: str) -> MessagesChunkGenerator:
+    """The generator for a converted request, of any protocol."""
+    return MessagesChunkGenerator(id, model, request.conversation.thinking_mode)
 
 
 def message_json(

@@ -16,14 +16,6 @@ from ds_jax.recipe import arguments
 from ds_jax.recipe.deltas import CallStart, ContentDelta, Delta, Finished, ReasoningDelta
 from ds_jax.recipe.generator import ChunkGenerator
 from ds_jax.recipe.responses_events import ResponsesStreamEvent
-from ds_jax.recipe.responses_output import (
-    CustomCallItem,
-    FunctionCallItem,
-    Item,
-    Phase,
-    SearchCallItem,
-    Status,
-)
 from ds_jax.recipe.responses_open import (
     EventLog,
     OpenCustomCall,
@@ -32,10 +24,19 @@ from ds_jax.recipe.responses_open import (
     OpenSearchCall,
     OpenText,
 )
+from ds_jax.recipe.responses_output import (
+    CustomCallItem,
+    FunctionCallItem,
+    Item,
+    Phase,
+    SearchCallItem,
+    Status,
+)
 from ds_jax.recipe.responses_reply import ResponsesEcho, ResponsesReply
 from ds_jax.recipe.responses_snapshot import IncompleteReason, Snapshot, Usage
 
 if TYPE_CHECKING:
+    from ds_jax.recipe.request import ConversationRequest
     from ds_jax.recipe.stream import PromptUsage
 
 _INCOMPLETE: dict[str, IncompleteReason] = {
@@ -182,6 +183,12 @@ class ResponsesChunkGenerator(ChunkGenerator):
         self._output.append(item)
         self._open = None
         return events
+
+
+def generator(request: ConversationRequest, id: str, model: str) -> ResponsesChunkGenerator:
+    """The generator for a converted request, of any protocol."""
+    reply = request._reply  # pyright: ignore[reportPrivateUsage]
+    return ResponsesChunkGenerator(id, model, reply if isinstance(reply, ResponsesReply) else None)
 
 
 def _pair(value: object) -> tuple[str, str]:
