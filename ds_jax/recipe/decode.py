@@ -111,6 +111,13 @@ u64 = _integer("u64", 0, 2**64 - 1)
 i64 = _integer("i64", -(2**63), 2**63 - 1)
 
 
+def number(value: Any) -> int | float:
+    """A number as it is."""
+    if type(value) is float or type(value) is int:
+        return value
+    raise invalid_type(value, "a JSON number")
+
+
 def f64(value: Any) -> float:
     """A number as a 64-bit float."""
     if type(value) is float:
@@ -149,6 +156,18 @@ def array(reader: Reader[T]) -> Reader[list[T]]:
         if type(value) is not list:
             raise invalid_type(value, "a sequence")
         return [reader(item) for item in cast("list[Any]", value)]
+
+    return read
+
+
+def mapping(reader: Reader[T]) -> Reader[dict[str, T]]:
+    """An object with any keys whose values `reader` reads."""
+
+    def read(value: Any) -> dict[str, T]:
+        if type(value) is not dict:
+            raise invalid_type(value, "a map")
+        items = cast("dict[str, Any]", value)
+        return {key: reader(item) for key, item in items.items()}
 
     return read
 
