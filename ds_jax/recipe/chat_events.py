@@ -141,13 +141,13 @@ class ChatCompletionChunk:
         if self._frame is None:
             raise consumed()
 
-    def _consume(self) -> tuple[Frame, ChatDelta]:
+    def _consume(self) -> tuple[Frame, ChatDelta, int]:
         """Takes the contents out; the chunk is used up."""
         frame = self._frame
         if frame is None:
             raise consumed()
         self._frame = None
-        return frame, self._delta
+        return frame, self._delta, self._call
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

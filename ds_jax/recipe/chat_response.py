@@ -33,15 +33,13 @@ class _Choice:
 
     content: list[str] | None = None
     reasoning: list[str] | None = None
-    calls: list[tuple[CallStart, list[str]]] = dataclasses.field(
-        default_factory=list[tuple[CallStart, list[str]]]
-    )
+    calls: dict[int, tuple[CallStart, list[str]]] | None = None
     content_logprobs: list[TokenLogprob] | None = None
     reasoning_logprobs: list[TokenLogprob] | None = None
     finish_reason: str | None = None
 
-    def add(self, delta: ChatDelta) -> None:
-        """Mutates the choice."""
+    def add(self, delta: ChatDelta, call: int) -> None:
+        """Adds a delta; `call` is the index of the call it belongs to. Mutates the choice."""
         if isinstance(delta, ContentDelta):
             self.content = _more(self.content, delta.text)
             self.content_logprobs = _more_logprobs(self.content_logprobs, delta)
@@ -49,9 +47,12 @@ class _Choice:
             self.reasoning = _more(self.reasoning, delta.text)
             self.reasoning_logprobs = _more_logprobs(self.reasoning_logprobs, delta)
         elif isinstance(delta, CallArguments):
-            self.calls[-1][1].append(delta.text)
+            self.calls = self.calls or {}
+            if call in self.calls:
+                self.calls[call][1].append(delta.text)
         elif isinstance(delta, CallStart):
-            self.calls.append((delta, []))
+            self.calls = self.calls or {}
+            self.calls[call] = (delta, [])
         elif isinstance(delta, Opening):
             self.content = _more(self.content, delta.content)
             self.reasoning = _more(self.reasoning, delta.reasoning)
@@ -65,10 +66,10 @@ class _Choice:
         message = f'{{"role":"assistant","content":{content}'
         if self.reasoning is not None:
             message += f',"reasoning_content":{event_json.quote("".join(self.reasoning))}'
-        if self.calls:
+        if self.calls is not None:
             calls = [
                 call_json(i, call, "".join(arguments))
-                for i, (call, arguments) in enumerate(self.calls)
+                for i, (call, arguments) in self.calls.items()
             ]
             message += f',"tool_calls":[{",".join(calls)}]'
         reason = "null" if self.finish_reason is None else f'"{self.finish_reason}"'
@@ -117,11 +118,11 @@ class ChatCompletionResponse:
           TypeError: the event belongs to another protocol.
         """
         expect(chunk, ChatCompletionChunk)
-        frame, delta = chunk._consume()  # pyright: ignore[reportPrivateUsage]
+        frame, delta, call = chunk._consume()  # pyright: ignore[reportPrivateUsage]
         choice = self._choices.get(frame.index)
         if choice is None:
             choice = self._choices[frame.index] = _Choice()
-        choice.add(delta)
+        choice.add(delta, call)
         self._system_fingerprint = frame.system_fingerprint
         if isinstance(delta, Closing) and delta.usage is not None:
             self._usage = delta.usage

@@ -89,7 +89,8 @@ class MessagesResponse:
             if index < len(self._blocks):
                 self._blocks[index].add(body)
         elif isinstance(body, TextBlock | CallStart):
-            self._blocks.append(_Block(body))
+            if index == len(self._blocks):
+                self._blocks.append(_Block(body))
         elif name == "content_block_stop":
             if index < len(self._blocks):
                 self._blocks[index].close()

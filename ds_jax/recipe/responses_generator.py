@@ -51,13 +51,15 @@ class ResponsesChunkGenerator(ChunkGenerator):
     Args:
       id: id of the response.
       model: name of the model that answers.
-      reply: what the request asked for; None: nothing in particular.
+      reply: what the request asked for; None: it was no Responses request, so nothing is known and
+        a name `x::y` is taken for function y in namespace x.
     """
 
     __slots__ = (
         "_events",
         "_id",
         "_model",
+        "_namespaces",
         "_open",
         "_output",
         "_prompt_usage",
@@ -65,6 +67,7 @@ class ResponsesChunkGenerator(ChunkGenerator):
         "_snapshot",
     )
 
+    _namespaces: Mapping[str, tuple[str, str]] | None
     _prompt_usage: PromptUsage
     _snapshot: Snapshot
 
@@ -72,7 +75,8 @@ class ResponsesChunkGenerator(ChunkGenerator):
         super().__init__()
         self._id = id
         self._model = model
-        self._reply = reply or ResponsesReply()
+        self._reply = ResponsesReply() if reply is None else reply
+        self._namespaces = None if reply is None else reply.namespace_tool_map
         self._events = EventLog()
         self._output: list[Item] = []
         self._open: OpenItem | None = None
@@ -89,9 +93,9 @@ class ResponsesChunkGenerator(ChunkGenerator):
           TypeError: a value is not a tuple of two strings.
         """
         names = {name: _pair(value) for name, value in namespace_tool_map.items()}
-        self._take()
-        reply = dataclasses.replace(self._reply, namespace_tool_map=names)
-        return ResponsesChunkGenerator(self._id, self._model, reply)
+        other = self._successor()
+        other._namespaces = names
+        return other
 
     def with_echo(self, echo: ResponsesEcho) -> ResponsesChunkGenerator:
         """A generator whose responses repeat these settings.
@@ -103,9 +107,16 @@ class ResponsesChunkGenerator(ChunkGenerator):
           TypeError: `echo` is something else.
         """
         arguments.record("echo", echo, ResponsesEcho)
+        other = self._successor()
+        other._reply = dataclasses.replace(self._reply, echo=echo)
+        return other
+
+    def _successor(self) -> ResponsesChunkGenerator:
+        """An equal generator; this one is used up."""
         self._take()
-        reply = dataclasses.replace(self._reply, echo=echo)
-        return ResponsesChunkGenerator(self._id, self._model, reply)
+        other = ResponsesChunkGenerator(self._id, self._model, self._reply)
+        other._namespaces = self._namespaces
+        return other
 
     def _start(
         self, prompt_usage: PromptUsage, system_fingerprint: str | None
@@ -171,9 +182,16 @@ class ResponsesChunkGenerator(ChunkGenerator):
         if self._reply.tool_search and delta.name == "tool_search":
             search = SearchCallItem(f"tsc_{id}_{index}", delta.id)
             return OpenSearchCall(self._events, index, search)
-        namespace, name = self._reply.namespace_tool_map.get(delta.name, (None, delta.name))
+        namespace, name = self._split(delta.name)
         function = FunctionCallItem(f"fc_{id}_{index}", delta.id, name, namespace)
         return OpenFunctionCall(self._events, index, function)
+
+    def _split(self, name: str) -> tuple[str | None, str]:
+        """Namespace, if there is one, and function."""
+        if self._namespaces is not None:
+            return self._namespaces.get(name, (None, name))
+        namespace, separator, function = name.partition("::")
+        return (namespace, function) if separator else (None, name)
 
     def _close(self, status: Status, phase: Phase) -> list[ResponsesStreamEvent]:
         """Ends the open item, if there is one. Mutates the generator."""

@@ -224,8 +224,9 @@ class OpenSearchCall:
         return []
 
     def close(self, status: Status, phase: Phase) -> tuple[list[ResponsesStreamEvent], Item]:
-        """One event; arguments that are no JSON become `{}` of an incomplete item."""
-        arguments = event_json.respelled("".join(self._texts))
+        """One event; arguments cut short or no JSON become `{}` of an incomplete item."""
+        complete = status == "completed"
+        arguments = event_json.respelled("".join(self._texts)) if complete else None
         done = dataclasses.replace(
             self._item,
             status="incomplete" if arguments is None else status,

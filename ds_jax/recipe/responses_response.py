@@ -11,7 +11,7 @@ import dataclasses
 from ds_jax.recipe.deltas import TokenLogprob
 from ds_jax.recipe.generator import expect
 from ds_jax.recipe.responses_events import ResponsesStreamEvent
-from ds_jax.recipe.responses_output import Item, MessageItem
+from ds_jax.recipe.responses_output import Item, Logprobs, MessageItem
 from ds_jax.recipe.responses_reply import ResponsesEcho
 from ds_jax.recipe.responses_snapshot import Snapshot
 
@@ -23,6 +23,22 @@ class _Growing:
     item: Item
     texts: list[str] = dataclasses.field(default_factory=list[str])
     logprobs: list[TokenLogprob] = dataclasses.field(default_factory=list[TokenLogprob])
+
+    def add(self, text: str, logprobs: Logprobs) -> None:
+        """One more piece, once there is a text to extend. Mutates the record."""
+        if self.item.text is not None:
+            self.texts.append(text)
+            self.logprobs.extend(logprobs)
+
+    def settle(self, item: Item, begins: bool) -> None:
+        """Takes the text of `item`, in place of what was gathered. Mutates the record."""
+        if self.item.text is None and not begins:
+            return
+        self.item = dataclasses.replace(self.item, text=item.text)
+        if isinstance(item, MessageItem) and isinstance(self.item, MessageItem):
+            self.item = dataclasses.replace(self.item, logprobs=item.logprobs)
+        self.texts.clear()
+        self.logprobs.clear()
 
     def current(self) -> Item:
         """The item as far as it has come."""
@@ -67,16 +83,16 @@ class ResponsesResponse:
             self._snapshot = subject
             self._output = [_Growing(item) for item in subject.output]
         elif name == "response.output_item.added":
-            self._output.append(_Growing(subject))
+            if index == len(self._output):
+                self._output.append(_Growing(subject))
         elif index < len(self._output):
             growing = self._output[index]
             if name.endswith(".delta"):
-                growing.texts.append(text)
-                growing.logprobs.extend(logprobs)
-            elif name == "response.content_part.added":
-                growing.item = subject
+                growing.add(text, logprobs)
             elif name == "response.output_item.done":
                 self._output[index] = _Growing(subject)
+            else:
+                growing.settle(subject, name == "response.content_part.added")
 
     def to_json(self) -> str:
         """The response so far as compact JSON."""
