@@ -50,6 +50,11 @@ if TYPE_CHECKING:
         OpenCvImagePreprocessor,
         PreprocessOptions,
     )
+    from ds_jax.recipe.inference import (
+        InferenceChunk,
+        InferenceFinishReason,
+        PromptUsage,
+    )
     from ds_jax.recipe.messages import MessagesRequest
     from ds_jax.recipe.messages_events import (
         MessagesChunkGenerator,
@@ -58,6 +63,7 @@ if TYPE_CHECKING:
     from ds_jax.recipe.messages_response import MessagesResponse
     from ds_jax.recipe.options import (
         ConversionOptions,
+        EncryptedContentBehavior,
         ModelVersion,
         ReasoningContentBehavior,
         WebSearchBehavior,
@@ -88,12 +94,7 @@ if TYPE_CHECKING:
         SpecialToken,
         SpecialTokens,
     )
-    from ds_jax.recipe.stream import (
-        InferenceChunk,
-        InferenceFinishReason,
-        PromptUsage,
-        StreamProcessor,
-    )
+    from ds_jax.recipe.stream import StreamProcessor
     from ds_jax.recipe.tokenizer import Tokenizer
 
 _MODULES = {
@@ -119,6 +120,7 @@ _MODULES = {
     "DeepseekV4Encoding": "encoding",
     "explain": "explain",
     "ConversionOptions": "options",
+    "EncryptedContentBehavior": "options",
     "ModelVersion": "options",
     "ReasoningContentBehavior": "options",
     "WebSearchBehavior": "options",
@@ -135,9 +137,9 @@ _MODULES = {
     "MessagesRequest": "messages",
     "ParsingOptions": "parse",
     "ThinkingInitialStage": "parse",
-    "InferenceChunk": "stream",
-    "InferenceFinishReason": "stream",
-    "PromptUsage": "stream",
+    "InferenceChunk": "inference",
+    "InferenceFinishReason": "inference",
+    "PromptUsage": "inference",
     "StreamProcessor": "stream",
     "ChatCompletionChunk": "chat_events",
     "ChatCompletionChunkGenerator": "chat_events",
@@ -175,6 +177,7 @@ __all__ = [
     "DataUrlImageSource",
     "DeepseekV4Encoding",
     "DeepseekV41Encoding",
+    "EncryptedContentBehavior",
     "ImageError",
     "ImageInfo",
     "ImageQuota",

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ds_jax.recipe.response_store import ResponseStore
 from ds_jax.recipe.special_tokens import SpecialTokens
 
 MAX_TOKENS_UPPER_BOUND = 393216
@@ -53,6 +54,15 @@ class ReasoningContentBehavior(_Named):
     """The request is refused where the reasoning has to come back."""
 
 
+class EncryptedContentBehavior(_Named):
+    """What happens to items of Responses requests whose content is there only encrypted."""
+
+    Ignore = 0
+    """They are left out."""
+    Reject = 1
+    """The request is refused."""
+
+
 def _default_versions() -> Mapping[str, ModelVersion]:
     return {
         "DeepSeek-V4-Pro": ModelVersion.DeepseekV4Pro,
@@ -76,6 +86,10 @@ class ConversionOptions:
       special_tokens: spellings of the control tokens in the parsing options and image placeholders.
       max_choices: largest `n` of a Chat Completions request. 1 refuses every other `n`, as
         deepseek-recipe does; more is an extension.
+      response_store: where Responses requests find `previous_response_id` and keep what they
+        `store`. Without one (as in deepseek-recipe) both are ignored.
+      encrypted_content: items of Responses requests that hold nothing but `encrypted_content`.
+        deepseek-recipe ignores them.
 
     Raises:
       TypeError: a value of another type.
@@ -93,6 +107,8 @@ class ConversionOptions:
     )
     special_tokens: SpecialTokens = dataclasses.field(default_factory=SpecialTokens)
     max_choices: int = 1
+    response_store: ResponseStore | None = None
+    encrypted_content: EncryptedContentBehavior = EncryptedContentBehavior.Ignore
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -167,6 +183,16 @@ class ConversionOptions:
         """These options with up to `max_choices` answers per Chat Completions request."""
         return dataclasses.replace(self, max_choices=max_choices)
 
+    def with_response_store(self, response_store: ResponseStore | None) -> ConversionOptions:
+        """These options with another store of responses, or with none."""
+        return dataclasses.replace(self, response_store=response_store)
+
+    def with_encrypted_content(
+        self, encrypted_content: EncryptedContentBehavior
+    ) -> ConversionOptions:
+        """These options with another treatment of encrypted content."""
+        return dataclasses.replace(self, encrypted_content=encrypted_content)
+
 
 _KINDS: dict[str, type] = {
     "default_thinking_mode": bool,
@@ -177,6 +203,7 @@ _KINDS: dict[str, type] = {
     "non_thinking_max_tokens_upper_bound": int,
     "special_tokens": SpecialTokens,
     "max_choices": int,
+    "encrypted_content": EncryptedContentBehavior,
 }
 _BOUNDS = ("thinking_max_tokens_upper_bound", "non_thinking_max_tokens_upper_bound")
 

@@ -99,7 +99,7 @@ def check_top_p(value: float | None) -> None:
 def check_top_logprobs(value: int | None) -> None:
     """Refuses more alternatives than there may be."""
     if value is not None and value > MAX_TOP_LOGPROBS:
-        raise _out_of_range("top_logprobs", f"[0, {MAX_TOP_LOGPROBS}]")
+        raise _out_of_range("top_logprobs", f"[0, {MAX_TOP_LOGPROBS}].")
 
 
 def check_seed(value: int | None) -> None:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from ds_jax.recipe import json_text, rules, schema_check, strict_schema
 from ds_jax.recipe.conversation import Conversation, ToolChoice, ToolDefinition
-from ds_jax.recipe.request import OutputConstraint, invalid_request
+from ds_jax.recipe.message import Message, SystemMessage, with_places
+from ds_jax.recipe.request import ConversionError, OutputConstraint, invalid_request
 
 MAX_NAME_LENGTH = 128
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
@@ -142,14 +143,44 @@ def choose(
     if isinstance(choice, NamedTool):
         tools = [tool for tool in tools if tool.name == choice.name]
         if not tools:
-            raise invalid_request(
-                f"Invalid value for 'tool_call': no function named '{choice.name}' was specified"
-                " in the 'tools' parameter."
-            )
+            raise unknown_tool(choice.name)
         choice = "required"
     if choice == "required" and thinking:
         raise invalid_request("Thinking mode does not support this tool_choice")
     return ActiveTools(tools, choice)
+
+
+def reduce_announcements(
+    messages: Sequence[Message], tools: Sequence[ToolDefinition]
+) -> list[Message]:
+    """System messages announce only tools that are on offer in the end, as they are offered then.
+
+    Args:
+      messages: the converted messages.
+      tools: the final tools.
+
+    Returns:
+      A new list; a system message that is left with neither tools nor text is dropped.
+    """
+    offered = {tool.name: tool for tool in tools}
+    reduced: list[Message] = []
+    for message in messages:
+        if isinstance(message, SystemMessage) and (announced := message.tools) is not None:
+            left = [offered[tool.name] for tool in announced if tool.name in offered]
+            if not left and not message.content:
+                continue
+            same = SystemMessage(message.content, message.image_sources, left)
+            message = with_places(same, message.parts, message.image_token)
+        reduced.append(message)
+    return reduced
+
+
+def unknown_tool(name: str) -> ConversionError:
+    """The refusal of a choice that names a tool which is not there."""
+    return invalid_request(
+        f"Invalid value for 'tool_call': no function named '{name}' was specified"
+        " in the 'tools' parameter."
+    )
 
 
 def check_strict(tools: Sequence[ToolDefinition], *, has_response_format: bool) -> None:
