@@ -249,7 +249,7 @@ class Pipeline:
             raise RequestError("the checkpoint has no tokenizer.json; give prompts as token ids")
         if not prompt:
             return ()
-        return (self.model.bos_token_id, *self.tokenizer.encode(prompt))
+        return (self.model.bos_token_id, *self.tokenizer.encode_text(prompt))
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Text of generated ids without control tokens; empty where there is no tokenizer."""

@@ -1,12 +1,14 @@
-"""Tool calls and tool schemas as V4.1 prompts spell them.
+"""Tool calls and tool schemas as prompts spell them.
 
-Decides the DSML markup: the tool block of the system text and the calls of an assistant turn. Never
-escapes names or values and never parses. In: tools and calls. Out: pieces on a `PromptBuilder`.
+Decides the DSML markup in both dialects: the tool block of the system text and the calls of an
+assistant turn. Never escapes names or values and never parses. In: tools and calls. Out: pieces on a
+`PromptBuilder`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from ds_jax.recipe import conversation as conv
@@ -49,19 +51,53 @@ You MUST strictly follow the above defined tool name and parameter schemas to in
 """
 
 
-def tool_line(tool: conv.ToolDefinition) -> str:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one model version spells markup and values."""
+
+    calls: str
+    """Tag name of a block of calls, with what stands between it and the DSML token."""
+    invoke: str
+    parameter: str
+    ends_empty_lines: bool
+    """A list without members still takes its line."""
+    dumps: Callable[[Any], str]
+    """Spells a JSON value."""
+    before_tools: tuple[tuple[str, bool], ...]
+    """The text before the schemas, cut into (text or name of a control token, is a token)."""
+
+
+def _cut(template: str) -> tuple[tuple[str, bool], ...]:
+    pieces: list[tuple[str, bool]] = []
+    for piece in template.split("{"):
+        name, brace, text = piece.partition("}")
+        pieces += [(name, True), (text, False)] if brace else [(piece, False)]
+    return tuple(pieces)
+
+
+_V4_TEXT = TEXT_BEFORE_TOOLS.replace("{dsml} calls", "{dsml}tool_calls").replace(
+    "{dsml} ", "{dsml}"
+)
+V41 = Dialect(" calls", " invoke", " parameter", True, json_text.dumps, _cut(TEXT_BEFORE_TOOLS))
+V4 = Dialect("tool_calls", "invoke", "parameter", False, json_text.dumps_decimal, _cut(_V4_TEXT))
+
+
+def tool_line(tool: conv.ToolDefinition, dialect: Dialect = V41) -> str:
     """One tool schema on one line."""
-    return json_text.dumps(
+    return dialect.dumps(
         {
             "name": tool.name,
             "description": tool.description or "",
-            "parameters": tool.parameters,
+            "parameters": tool.shared_parameters,
         }
     )
 
 
 def add_tool_block(
-    out: PromptBuilder, tools: Iterable[conv.ToolDefinition], tokens: SpecialTokens
+    out: PromptBuilder,
+    tools: Iterable[conv.ToolDefinition],
+    tokens: SpecialTokens,
+    dialect: Dialect = V41,
 ) -> None:
     """How to call tools, then the schemas of all tools that are not deferred."""
     controls = {
@@ -69,39 +105,50 @@ def add_tool_block(
         "think": tokens.thinking_start,
         "/think": tokens.thinking_end,
     }
-    for piece in TEXT_BEFORE_TOOLS.split("{"):
-        name, brace, text = piece.partition("}")
-        if brace:
-            out.special(controls[name]).text(text)
-        else:
-            out.text(piece)
-    out.text("\n".join(tool_line(tool) for tool in tools if not tool.defer_loading))
-    out.text(TEXT_AFTER_TOOLS)
+    out.at("system", "tool_instructions").text("\n\n")
+    for text, is_token in dialect.before_tools:
+        _ = out.special(controls[text]) if is_token else out.text(text)
+    offered = [(index, tool) for index, tool in enumerate(tools) if not tool.defer_loading]
+    for number, (index, tool) in enumerate(offered):
+        out.at("system", "tools", None, index).text("\n" if number else "")
+        out.text(tool_line(tool, dialect))
+    after = TEXT_AFTER_TOOLS if offered or dialect.ends_empty_lines else TEXT_AFTER_TOOLS[1:]
+    out.at("system", "tool_instructions").text(after)
 
 
-def add_calls(out: PromptBuilder, calls: Iterable[conv.ToolCall], tokens: SpecialTokens) -> None:
-    """The calls of one assistant turn; nothing without calls."""
-    calls = tuple(calls)
-    if not calls:
-        return
-    add_calls_start(out, tokens)
-    for call in calls:
-        out.text("<").special(tokens.dsml).text(f' invoke name="{call.name}">\n')
-        for index, (name, is_string, value) in enumerate(_parameters(call.arguments)):
-            out.text("\n" if index else "").text("<").special(tokens.dsml)
+def add_calls(
+    out: PromptBuilder,
+    calls: Iterable[tuple[int, conv.ToolCall]],
+    tokens: SpecialTokens,
+    dialect: Dialect = V41,
+    message: int | None = None,
+) -> None:
+    """The numbered calls of one assistant turn, in order."""
+    dsml = tokens.dsml
+    out.at("assistant", "tool_calls", message)
+    add_calls_start(out, tokens, dialect)
+    for number, call in calls:
+        out.at("assistant", "tool_calls", message, number)
+        out.text("<").special(dsml).text(f'{dialect.invoke} name="{call.name}">\n')
+        parameters = _parameters(call.arguments, dialect)
+        for name, is_string, value in parameters:
             flag = "true" if is_string else "false"
-            out.text(f' parameter name="{name}" string="{flag}">{value}</')
-            out.special(tokens.dsml).text(" parameter>")
-        out.text("\n</").special(tokens.dsml).text(" invoke>\n")
-    out.text("</").special(tokens.dsml).text(" calls>")
+            out.text("<").special(dsml)
+            out.text(f'{dialect.parameter} name="{name}" string="{flag}">{value}</')
+            out.special(dsml).text(f"{dialect.parameter}>\n")
+        if not parameters and dialect.ends_empty_lines:
+            out.text("\n")
+        out.text("</").special(dsml).text(f"{dialect.invoke}>\n")
+    out.at("assistant", "tool_calls", message)
+    out.text("</").special(dsml).text(f"{dialect.calls}>")
 
 
-def add_calls_start(out: PromptBuilder, tokens: SpecialTokens) -> None:
+def add_calls_start(out: PromptBuilder, tokens: SpecialTokens, dialect: Dialect = V41) -> None:
     """The opening line of a calls block."""
-    out.text("\n\n<").special(tokens.dsml).text(" calls>\n")
+    out.text("\n\n<").special(tokens.dsml).text(f"{dialect.calls}>\n")
 
 
-def _parameters(arguments: str) -> list[tuple[str, bool, str]]:
+def _parameters(arguments: str, dialect: Dialect) -> list[tuple[str, bool, str]]:
     """(name, is a string, spelled value); text that is no JSON object is one raw parameter."""
     try:
         parsed = json_text.loads(arguments)
@@ -111,6 +158,6 @@ def _parameters(arguments: str) -> list[tuple[str, bool, str]]:
         return [("arguments", True, arguments)]
     record = cast("dict[str, Any]", parsed)
     return [
-        (name, True, value) if isinstance(value, str) else (name, False, json_text.dumps(value))
+        (name, True, value) if isinstance(value, str) else (name, False, dialect.dumps(value))
         for name, value in record.items()
     ]

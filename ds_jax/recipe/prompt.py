@@ -1,85 +1,135 @@
 """A rendered prompt: text with marked control tokens.
 
 Decides how control tokens are kept apart from text, so that no text can ever become a control
-token. Never decides what a prompt says. In: pieces in order. Out: `RenderedPrompt`.
+token, and remembers where every piece came from. Never decides what a prompt says. In: pieces in
+order. Out: `RenderedPrompt`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
 
-from ds_jax.recipe import conversation as conv
+from ds_jax.recipe import message as messages
+from ds_jax.recipe import spatial
+from ds_jax.recipe.image_source import ImageSource
+from ds_jax.recipe.special_tokens import SpecialTokens
+
+Place: TypeAlias = tuple[str | None, str, int | None, int | None]
+"""Role of the turn, part of it, index of the message, index of an item inside the part."""
 
 
-@dataclasses.dataclass(frozen=True)
-class PromptSegment:
+class PromptPiece(NamedTuple):
+    """Text that came from one place, or one control token (`special`)."""
+
+    text: str
+    special: bool
+    place: Place
+
+
+class PromptSegment(NamedTuple):
     """Either one control token (`special`) or a stretch of plain text."""
 
     text: str
     special: bool
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class RenderedPrompt:
-    """Segments in order; no two plain segments touch."""
+    """A prompt and the images that belong to it.
 
-    segments: tuple[PromptSegment, ...]
-    image_sources: tuple[conv.ImageSource, ...] = ()
+    Args:
+      pieces: the prompt in order; none is empty.
+      sources: image sources in rendered order, those without a place included.
+    """
+
+    pieces: tuple[PromptPiece, ...]
+    sources: tuple[ImageSource, ...] = ()
 
     @property
     def prompt(self) -> str:
         """The prompt as one string."""
-        return "".join(segment.text for segment in self.segments)
+        return "".join([piece.text for piece in self.pieces])
 
     @property
     def special_ranges(self) -> list[tuple[int, int]]:
-        """[start, end) of every control token in `prompt`, in code points."""
+        """[start, end) of every control token in `prompt`, in code points, ascending."""
         ranges: list[tuple[int, int]] = []
         start = 0
-        for segment in self.segments:
-            end = start + len(segment.text)
-            if segment.special:
+        for text, special, _ in self.pieces:
+            end = start + len(text)
+            if special:
                 ranges.append((start, end))
             start = end
         return ranges
+
+    @property
+    def image_sources(self) -> list[ImageSource]:
+        """The images in rendered order, as a new list."""
+        return list(self.sources)
+
+    @property
+    def segments(self) -> tuple[PromptSegment, ...]:
+        """Control tokens and the text between them; no two stretches of text touch."""
+        return tuple(self._segments())
+
+    def _segments(self) -> Iterator[PromptSegment]:
+        for special, run in itertools.groupby(self.pieces, lambda piece: piece.special):
+            if special:
+                for piece in run:
+                    yield PromptSegment(piece.text, True)
+            else:
+                yield PromptSegment("".join([piece.text for piece in run]), False)
+
+    def __repr__(self) -> str:
+        length = sum(len(piece.text) for piece in self.pieces)
+        return f"RenderedPrompt(prompt=<{length} characters>, image_sources={len(self.sources)})"
 
 
 class PromptBuilder:
     """Collects a prompt piece by piece. Mutates itself."""
 
     def __init__(self) -> None:
-        self._segments: list[PromptSegment] = []
-        self._text: list[str] = []
-        self._image_sources: list[conv.ImageSource] = []
+        self._pieces: list[PromptPiece] = []
+        self._sources: list[ImageSource] = []
+        self._place: Place = (None, "template", None, None)
+
+    def at(
+        self, role: str | None, part: str, message: int | None = None, item: int | None = None
+    ) -> PromptBuilder:
+        """Says where the following pieces come from."""
+        self._place = (role, part, message, item)
+        return self
 
     def text(self, text: str) -> PromptBuilder:
         """Adds plain text."""
-        self._text.append(text)
+        if text:
+            self._pieces.append(PromptPiece(text, False, self._place))
         return self
 
     def special(self, token: str) -> PromptBuilder:
-        """Adds one control token."""
-        self._flush()
-        self._segments.append(PromptSegment(token, True))
+        """Adds one control token; an empty spelling adds nothing."""
+        if token:
+            self._pieces.append(PromptPiece(token, True, self._place))
         return self
 
-    def content(
-        self, text: str, sources: tuple[conv.ImageSource, ...], placeholder: str, image: str
-    ) -> PromptBuilder:
-        """Adds a message's text; its first `len(sources)` placeholders become image tokens."""
-        *before, rest = text.split(placeholder, len(sources)) if sources else [text]
-        for part in before:
-            self.text(part).special(image)
-        self._image_sources.extend(sources)
-        return self.text(rest)
+    def content(self, message: messages.Message) -> PromptBuilder:
+        """Adds a message's text, its images as control tokens, and keeps its sources."""
+        first, *rest = message.parts
+        self.text(first)
+        for part in rest:
+            self.special(message.image_token).text(part)
+        self._sources.extend(message.image_sources)
+        return self
+
+    def assistant_text(self, text: str, tokens: SpecialTokens) -> PromptBuilder:
+        """Adds what the assistant wrote, marks of places in images as control tokens."""
+        for part, special in spatial.cut(text, spatial.spellings(tokens)):
+            _ = self.special(part) if special else self.text(part)
+        return self
 
     def build(self) -> RenderedPrompt:
         """The prompt so far."""
-        self._flush()
-        return RenderedPrompt(tuple(self._segments), tuple(self._image_sources))
-
-    def _flush(self) -> None:
-        text = "".join(self._text)
-        self._text.clear()
-        if text:
-            self._segments.append(PromptSegment(text, False))
+        return RenderedPrompt(tuple(self._pieces), tuple(self._sources))

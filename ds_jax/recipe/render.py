@@ -7,6 +7,9 @@ segments keep control tokens and text apart.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 from ds_jax.recipe import conversation as conv
 from ds_jax.recipe import dsml, json_text
 from ds_jax.recipe.prompt import PromptBuilder, RenderedPrompt
@@ -21,6 +24,9 @@ FORMAT_TEXT = (
     "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n"
 )
 _UPDATED_TOOLS = "\n\n### Updated Tool Schemas\n\n"
+
+Numbered: TypeAlias = tuple[int | None, conv.Message]
+"""A message and its index in the conversation (None: the renderer put it there)."""
 
 
 def render(conversation: conv.Conversation, tokens: SpecialTokens | None = None) -> RenderedPrompt:
@@ -43,10 +49,14 @@ def render_completion(
     tokens = tokens or SpecialTokens()
     out = PromptBuilder()
     if thinking_mode:
-        out.text(message.reasoning_content or "").special(tokens.thinking_end)
-    out.text(message.content)
-    dsml.add_calls(out, message.tool_calls or (), tokens)
-    out.special(tokens.eos)
+        out.at("assistant", "reasoning_content").assistant_text(
+            message.reasoning_content or "", tokens
+        )
+        out.special(tokens.thinking_end)
+    out.at("assistant", "content").assistant_text(message.content, tokens)
+    if message.tool_calls:
+        dsml.add_calls(out, enumerate(message.tool_calls), tokens)
+    out.at("assistant", "turn").special(tokens.eos)
     return out.build()
 
 
@@ -56,128 +66,126 @@ class _Renderer:
     def __init__(self, conversation: conv.Conversation, tokens: SpecialTokens):
         self.conversation = conversation
         self.tokens = tokens
-        self.tools_active = bool(conversation.tools) and conversation.tool_choice != "none"
+        self.tools = conversation.tools
+        self.tools_active = bool(self.tools) and conversation.tool_choice != "none"
+        self.json_format = conversation.response_format in ("json_object", "json_schema")
         self.out = PromptBuilder()
         self.call_order: dict[str, int] | None = None  # of the latest turn with calls
 
     def render(self) -> RenderedPrompt:
-        out, tokens = self.out, self.tokens
-        messages = self.conversation.messages
+        out, tokens, conversation = self.out, self.tokens, self.conversation
         out.special(tokens.bos)
-        first_is_system = bool(messages) and messages[0].role == "system"
-        if (self.tools_active or self._json_format()) and not first_is_system:
-            messages = (conv.SystemMessage(""), *messages)
+        messages: list[Numbered] = list(enumerate(conversation.messages))
+        first_is_system = bool(messages) and messages[0][1].role == "system"
+        if (self.tools_active or self.json_format) and not first_is_system:
+            messages.insert(0, (None, conv.SystemMessage("")))
             first_is_system = True
-        if messages:
-            if self.conversation.thinking_mode:
-                effort = _EFFORTS[self.conversation.reasoning_effort]
-                out.special(tokens.system).text(EFFORT_TEXT.format(effort=effort))
-            elif first_is_system:
-                out.special(tokens.system)
+        if messages and conversation.thinking_mode:
+            effort = _EFFORTS[conversation.reasoning_effort]
+            out.at("system", "turn").special(tokens.system)
+            out.at("system", "effort").text(EFFORT_TEXT.format(effort=effort))
+        elif first_is_system:
+            out.at("system", "turn").special(tokens.system)
         self._add_messages(messages)
-        last = messages[-1] if messages else None
-        if not (isinstance(last, conv.AssistantMessage) and last.prefix):
-            out.special(tokens.assistant).special(
-                tokens.thinking_start if self.conversation.thinking_mode else tokens.thinking_end
+        if not (messages and messages[-1][1].prefix):
+            out.at("assistant", "next_turn").special(tokens.assistant).special(
+                tokens.thinking_start if conversation.thinking_mode else tokens.thinking_end
             )
-        if messages and self.tools_active and self.conversation.tool_choice == "required":
-            dsml.add_calls_start(out, tokens)
+        if self.tools_active and conversation.tool_choice == "required":
+            dsml.add_calls_start(out.at("assistant", "next_turn"), tokens)
         return out.build()
 
-    def _add_messages(self, messages: tuple[conv.Message, ...]) -> None:
-        index = 0
-        while index < len(messages):
-            message, end = messages[index], index + 1
+    def _add_messages(self, messages: Sequence[Numbered]) -> None:
+        position = 0
+        while position < len(messages):
+            index, message = messages[position]
+            end = position + 1
             match message:
                 case conv.SystemMessage():
-                    self._add_system(message, is_first=index == 0)
-                case conv.UserMessage() | conv.ToolMessage():
-                    while end < len(messages) and messages[end].role in ("user", "tool"):
-                        end += 1
-                    self._add_user_turn(list(messages[index:end]))  # pyright: ignore
-                case conv.LatestReminderMessage():
-                    while end < len(messages) and messages[end].role == "latest_reminder":
-                        end += 1
-                    self.out.special(self.tokens.latest_reminder).text(message.content)
+                    self._add_system(index, message, is_first=position == 0)
                 case conv.AssistantMessage():
-                    self._add_assistant(message, is_first=index == 0)
-            index = end
+                    self._add_assistant(index, message, is_first=position == 0)
+                case conv.LatestReminderMessage():
+                    while end < len(messages) and messages[end][1].role == "latest_reminder":
+                        end += 1
+                    out = self.out.at("latest_reminder", "turn", index)
+                    out.special(self.tokens.latest_reminder)
+                    out.at("latest_reminder", "content", index).text(message.content)
+                case _:
+                    while end < len(messages) and messages[end][1].role in ("user", "tool"):
+                        end += 1
+                    self._add_user_turn(messages[position:end])
+            position = end
 
-    def _add_system(self, message: conv.SystemMessage, *, is_first: bool) -> None:
+    def _add_system(
+        self, index: int | None, message: conv.SystemMessage, *, is_first: bool
+    ) -> None:
         out = self.out
         if not is_first:
-            out.special(self.tokens.system)
-        self._add_content(message)
+            out.at("system", "turn", index).special(self.tokens.system)
+        out.at("system", "content", index).content(message)
         if is_first and self.tools_active:
-            out.text("\n\n")
-            dsml.add_tool_block(out, self.conversation.tools, self.tokens)
-        if is_first and self._json_format():
+            dsml.add_tool_block(out, self.tools, self.tokens)
+        if is_first and self.json_format:
             schema = {"type": "json_object"}
             if self.conversation.response_format == "json_schema":
-                schema = self.conversation.response_schema
-            out.text(FORMAT_TEXT).text(json_text.dumps(schema))
+                schema = self.conversation.shared_response_schema
+            out.at("system", "response_format").text(FORMAT_TEXT).text(json_text.dumps(schema))
         if message.tools:
-            out.text(_UPDATED_TOOLS)
-            out.text("\n".join(dsml.tool_line(tool) for tool in message.tools))
+            out.at("system", "tools", index).text(_UPDATED_TOOLS)
+            for number, tool in enumerate(message.tools):
+                out.at("system", "tools", index, number).text("\n" if number else "")
+                out.text(dsml.tool_line(tool))
 
-    def _add_user_turn(self, run: list[conv.UserMessage | conv.ToolMessage]) -> None:
-        self.out.special(self.tokens.user)
-        for index, message in enumerate(self._sorted_results(run)):
-            self.out.text("\n\n" if index else "")
+    def _add_user_turn(self, run: Sequence[Numbered]) -> None:
+        out = self.out.at("user", "turn", run[0][0]).special(self.tokens.user)
+        for number, (index, message) in enumerate(self._sorted_results(run)):
+            if number:
+                out.at("user", "turn", index).text("\n\n")
             if message.role == "tool":
-                self.out.text("<tool_result>")
-                self._add_content(message)
-                self.out.text("</tool_result>")
+                out.at("tool", "turn", index).text("<tool_result>")
+                out.at("tool", "content", index).content(message)
+                out.at("tool", "turn", index).text("</tool_result>")
             else:
-                self._add_content(message)
+                out.at("user", "content", index).content(message)
 
-    def _sorted_results(
-        self, run: list[conv.UserMessage | conv.ToolMessage]
-    ) -> list[conv.UserMessage | conv.ToolMessage]:
+    def _sorted_results(self, run: Sequence[Numbered]) -> Sequence[Numbered]:
         """Tool results with an id change places among themselves, into the order of the calls."""
         order = self.call_order
         if order is None:
             return run
-        slots = [
-            index
-            for index, message in enumerate(run)
-            if isinstance(message, conv.ToolMessage) and message.tool_call_id is not None
-        ]
+        slots = [slot for slot, (_, message) in enumerate(run) if message.tool_call_id is not None]
+        if len(slots) < 2:
+            return run
         results = sorted(
-            (run[slot] for slot in slots),
-            key=lambda message: order.get(message.tool_call_id, 0),  # pyright: ignore
+            (run[slot] for slot in slots), key=lambda result: order.get(result[1].tool_call_id, 0)
         )
-        run = list(run)
-        for slot, message in zip(slots, results, strict=True):
-            run[slot] = message
-        return run
+        moved = list(run)
+        for slot, result in zip(slots, results, strict=True):
+            moved[slot] = result
+        return moved
 
-    def _add_assistant(self, message: conv.AssistantMessage, *, is_first: bool) -> None:
+    def _add_assistant(
+        self, index: int | None, message: conv.AssistantMessage, *, is_first: bool
+    ) -> None:
         out, tokens = self.out, self.tokens
-        calls = message.tool_calls or ()
-        out.special(tokens.assistant)
+        calls = message.tool_calls
+        out.at("assistant", "turn", index).special(tokens.assistant)
         keeps_reasoning = self.tools_active or (message.prefix and not is_first)
+        out.at("assistant", "reasoning_content", index)
         if self.conversation.thinking_mode and keeps_reasoning:
-            out.special(tokens.thinking_start).text(message.reasoning_content or "")
+            out.special(tokens.thinking_start).assistant_text(
+                message.reasoning_content or "", tokens
+            )
             if not message.prefix or message.content or calls:
                 out.special(tokens.thinking_end)
         else:
             out.special(tokens.thinking_end)
-        out.text(message.content)
-        dsml.add_calls(out, calls, tokens)
-        if not message.prefix:
-            out.special(tokens.eos)
+        out.at("assistant", "content", index).assistant_text(message.content, tokens)
         if calls:
+            dsml.add_calls(out, enumerate(calls), tokens, message=index)
             self.call_order = {}
-            for index, call in enumerate(calls):
-                self.call_order.setdefault(call.id, index)
-
-    def _add_content(
-        self, message: conv.SystemMessage | conv.UserMessage | conv.ToolMessage
-    ) -> None:
-        image = self.tokens.image
-        placeholder = message.image_token or image
-        self.out.content(message.content, message.image_sources, placeholder, image)
-
-    def _json_format(self) -> bool:
-        return self.conversation.response_format in ("json_object", "json_schema")
+            for number, call in enumerate(calls):
+                self.call_order.setdefault(call.id, number)
+        if not message.prefix:
+            out.at("assistant", "turn", index).special(tokens.eos)

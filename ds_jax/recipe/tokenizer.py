@@ -2,22 +2,31 @@
 
 Decides how prompt segments become ids: a control token is its id in the added vocabulary, a stretch
 of text is encoded on its own without any added token, so text never becomes a control token. Never
-renders. In: a tokenizer JSON (byte-level BPE), segments, ids. Out: ids, text.
+renders and never downloads. In: a tokenizer JSON (byte-level BPE), segments, ids. Out: ids, text.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
+import os
 import pathlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import tokenizers
 
 from ds_jax import errors
+from ds_jax.recipe import arguments
 from ds_jax.recipe.prompt import PromptSegment
 from ds_jax.recipe.special_tokens import SpecialTokens
+
+_SMALL = 2_000
+"""Characters in a prompt below which handing the segments to several threads costs time."""
+
+
+class TokenizerError(errors.ConfigError, RuntimeError):
+    """A tokenizer that cannot be read, or that lacks a control token."""
 
 
 class Tokenizer:
@@ -27,6 +36,9 @@ class Tokenizer:
       tokenizer_json: the file's text.
       special_tokens: spellings of the control tokens; default: the V4.1 ones.
       source: name used in error messages.
+
+    Raises:
+      TokenizerError: the text is no tokenizer.
     """
 
     def __init__(
@@ -43,7 +55,7 @@ class Tokenizer:
             self._full = tokenizers.Tokenizer.from_str(json.dumps(full))
             self._plain = tokenizers.Tokenizer.from_str(json.dumps(plain))
         except Exception as error:  # the Rust parser raises bare Exception
-            raise errors.ConfigError(
+            raise TokenizerError(
                 f"{source}: not a tokenizer.json ({error}); give a byte-level BPE file written by "
                 "the `tokenizers` library"
             ) from error
@@ -55,19 +67,51 @@ class Tokenizer:
         self.special_tokens = special_tokens or SpecialTokens()
 
     @classmethod
+    def from_str(cls, text: str, special_tokens: SpecialTokens | None = None) -> Tokenizer:
+        """Makes a tokenizer from the text of a tokenizer.json.
+
+        Raises:
+          TokenizerError: the text is no tokenizer.
+        """
+        return cls(arguments.text("text", text), special_tokens)
+
+    @classmethod
     def from_file(
-        cls, path: str | pathlib.Path, special_tokens: SpecialTokens | None = None
+        cls, path: str | os.PathLike[str], special_tokens: SpecialTokens | None = None
     ) -> Tokenizer:
-        """Reads a tokenizer.json."""
+        """Reads a tokenizer.json.
+
+        Raises:
+          TokenizerError: there is no such file, or it is no tokenizer.
+        """
+        if not isinstance(path, os.PathLike):
+            path = arguments.text("path", path)
         path = pathlib.Path(path)
         try:
             text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise errors.ConfigError(
-                f"{path}: cannot read the tokenizer ({error.strerror}); give the path of a "
-                "tokenizer.json"
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise TokenizerError(
+                f"{path}: cannot read the tokenizer ({reason}); give the path of a tokenizer.json"
             ) from error
         return cls(text, special_tokens, str(path))
+
+    @staticmethod
+    def from_pretrained(
+        identifier: str, revision: str | None = None, token: str | None = None
+    ) -> NoReturn:
+        """Refuses: nothing is downloaded here.
+
+        Raises:
+          TokenizerError: always; it says how to get the file.
+        """
+        arguments.text("identifier", identifier)
+        arguments.optional_text("revision", revision)
+        arguments.optional_text("token", token)
+        raise TokenizerError(
+            f"{identifier}: nothing is downloaded; fetch tokenizer.json yourself (for example "
+            "with huggingface_hub.hf_hub_download) and give its path to Tokenizer.from_file"
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -93,20 +137,20 @@ class Tokenizer:
         """Id of a control string in the added vocabulary.
 
         Raises:
-          ConfigError: the tokenizer has no such control token.
+          TokenizerError: the tokenizer has no such control token.
         """
         try:
             return self._added[token]
         except KeyError:
             known = ", ".join(list(self._added)[:8])
-            raise errors.ConfigError(
+            raise TokenizerError(
                 f'special token "{token}" is not in the added vocabulary of {self._source}; it '
                 f"has {len(self._added)} added tokens ({known}, ...); use a tokenizer for V4.1 "
                 "prompts or give other spellings"
             ) from None
 
     def check_control_tokens(self) -> None:
-        """Raises ConfigError if any control token of a text prompt is missing."""
+        """Raises TokenizerError if any control token of a text prompt is missing."""
         tokens = self.special_tokens
         for token in (
             tokens.bos,
@@ -121,19 +165,41 @@ class Tokenizer:
         ):
             self.control_id(token)
 
-    def encode(self, text: str, *, parse_control: bool = False) -> list[int]:
-        """Encodes text; control strings are ordinary text unless `parse_control`."""
-        encoder = self._full if parse_control else self._plain
-        return encoder.encode(text, add_special_tokens=False).ids
+    def find_control(self, token: str) -> int | None:
+        """Id of a control string in the added vocabulary, or None."""
+        return self._added.get(token)
+
+    def encode(self, text: str) -> list[int]:
+        """Encodes text in which control strings become control tokens.
+
+        For trusted text only; prompts are encoded by `encode_segments`.
+        """
+        return self._full.encode(arguments.text("text", text), add_special_tokens=False).ids
+
+    def encode_text(self, text: str) -> list[int]:
+        """Encodes text in which control strings are ordinary text."""
+        return self._plain.encode(text, add_special_tokens=False).ids
 
     def encode_segments(self, segments: Iterable[PromptSegment]) -> list[int]:
-        """Encodes a prompt; each text segment stands alone, no merge crosses a control token."""
+        """Encodes a prompt; each text segment stands alone, no merge crosses a control token.
+
+        Raises:
+          TokenizerError: a control token is not in the added vocabulary.
+        """
+        segments = tuple(segments)
+        controls = [self.control_id(segment.text) for segment in segments if segment.special]
+        texts = [segment.text for segment in segments if not segment.special]
+        if sum(map(len, texts)) < _SMALL:
+            encoded = [self._plain.encode(text, add_special_tokens=False) for text in texts]
+        else:
+            encoded = self._plain.encode_batch_fast(texts, add_special_tokens=False)
+        control, text = iter(controls), iter(encoded)
         ids: list[int] = []
         for segment in segments:
             if segment.special:
-                ids.append(self.control_id(segment.text))
+                ids.append(next(control))
             else:
-                ids.extend(self.encode(segment.text))
+                ids += next(text).ids
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:

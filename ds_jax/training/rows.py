@@ -161,7 +161,7 @@ class _Repeats:
         self._rng = np.random.default_rng([seed, 1])
         self._bos = tokenizer.bos_id
         self._text = np.array(sorted(set(range(tokenizer.vocab_size)) - tokenizer.control_ids))
-        self._digits = np.array([i for digit in "0123456789" for i in tokenizer.encode(digit)])
+        self._digits = np.array([i for digit in "0123456789" for i in tokenizer.encode_text(digit)])
 
     def take(self, room: int) -> tuple[np.ndarray, np.ndarray]:
         """Sequences up to `room` tokens, each behind a begin token; weight 1 on second copies."""
@@ -191,7 +191,7 @@ class _Prose:
         """A begin token and up to `room - 1` tokens of one document, its end token included."""
         if not self._rest:
             text = next(self._documents)
-            self._rest = [*self._tokenizer.encode(text), self._tokenizer.eos_id]
+            self._rest = [*self._tokenizer.encode_text(text), self._tokenizer.eos_id]
         piece, self._rest = self._rest[: room - 1], self._rest[room - 1 :]
         return [self._tokenizer.bos_id, *piece]
 

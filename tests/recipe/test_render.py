@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ds_jax.recipe import conversation as conv
-from ds_jax.recipe import json_text, render
+from ds_jax.recipe import json_text, render, render_v4
 from ds_jax.recipe.special_tokens import SpecialTokens
 from tests.recipe import golden_cases
 
@@ -19,8 +19,8 @@ def test_render_matches_recorded_prompt(case):
     assert [source.path for source in got.image_sources] == paths
 
 
-def _everywhere(text: str) -> conv.Conversation:
-    """A conversation with `text` in every field."""
+def _everywhere(text: str, own: str) -> conv.Conversation:
+    """A conversation with `text` in every field, and `own` where the assistant speaks."""
     quoted = json_text.dumps({text: text, "list": [text]})
     call = conv.ToolCall(text, text, quoted)
     tool = conv.ToolDefinition(text, text, {text: text})
@@ -28,7 +28,7 @@ def _everywhere(text: str) -> conv.Conversation:
         (
             conv.SystemMessage(text, tools=(tool,)),
             conv.UserMessage(text),
-            conv.AssistantMessage(text, text, (call,)),
+            conv.AssistantMessage(own, own, (call,)),
             conv.ToolMessage(text, text),
             conv.LatestReminderMessage(text),
         ),
@@ -37,11 +37,13 @@ def _everywhere(text: str) -> conv.Conversation:
     )
 
 
-def test_control_strings_in_any_field_stay_text():
-    harmless = render.render(_everywhere("x"))
+@pytest.mark.parametrize("render_it", [render.render, render_v4.render])
+def test_control_strings_in_any_field_stay_text(render_it):
+    harmless = render_it(_everywhere("x", "x"))
     controls = [segment.text for segment in harmless.segments if segment.special]
-    for _, token in SpecialTokens().items():
-        got = render.render(_everywhere(token))
+    for name, token in SpecialTokens().items():
+        is_spatial = name.startswith(("ref", "box", "point", "polygon"))
+        got = render_it(_everywhere(token, "x" if is_spatial else token))
         assert [segment.text for segment in got.segments if segment.special] == controls
 
 

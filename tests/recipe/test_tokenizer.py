@@ -34,7 +34,7 @@ def test_encode_matches_recorded_ids():
     recorded = tokenizer.Tokenizer.from_file(golden_cases.GOLDEN / "tokenizer_514.json")
     for case in golden_cases.read("encode_v41.jsonl"):
         if "text" in case["input"]:
-            ids = recorded.encode(case["input"]["text"], parse_control=True)
+            ids = recorded.encode(case["input"]["text"])
         else:
             prompt = render.render(golden_cases.conversation(case["input"]["conversation"]))
             ids = recorded.encode_segments(prompt.segments)
@@ -50,17 +50,17 @@ def test_tiny_vocabulary_has_every_control_string(tiny):
 
 def test_text_never_becomes_a_control_token(tiny):
     for _, token in SpecialTokens().items():
-        assert not tiny.control_ids.intersection(tiny.encode(f"a{token}b {token}"))
+        assert not tiny.control_ids.intersection(tiny.encode_text(f"a{token}b {token}"))
         assert tiny.encode_segments([PromptSegment(token, True)]) == [tiny.control_id(token)]
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_decode_inverts_encode(tiny, text):
-    assert tiny.decode(tiny.encode(text)) == text
+    assert tiny.decode(tiny.encode_text(text)) == text
 
 
 def test_every_digit_is_its_own_token(tiny):
-    ids = tiny.encode("7+8=15 90210, x42y, $1,000.50")
+    ids = tiny.encode_text("7+8=15 90210, x42y, $1,000.50")
     pieces = [tiny.token_bytes(token_id).decode() for token_id in ids]
     assert all(len(piece) == 1 for piece in pieces if any(map(str.isdigit, piece)))
     merged = [i for i in range(tiny.vocab_size) if i not in tiny.control_ids]
@@ -72,7 +72,7 @@ def test_every_digit_is_its_own_token(tiny):
 def test_detokenizer_never_emits_part_of_a_character(tiny):
     text = "é😀日本 done"
     detokenizer = tiny.detokenizer()
-    parts = [detokenizer.push([token_id]) for token_id in tiny.encode(text)]
+    parts = [detokenizer.push([token_id]) for token_id in tiny.encode_text(text)]
     assert "".join(parts) + detokenizer.finish() == text
     assert not any("\ufffd" in part for part in parts)
 
@@ -85,7 +85,7 @@ def test_detokenizer_marks_an_unfinished_character_at_the_end(tiny):
 
 
 def test_decode_can_skip_control_tokens(tiny):
-    ids = [tiny.bos_id, *tiny.encode("hi"), tiny.eos_id]
+    ids = [tiny.bos_id, *tiny.encode_text("hi"), tiny.eos_id]
     assert tiny.decode(ids) == "<｜begin▁of▁sentence｜>hi<｜end▁of▁sentence｜>"
     assert tiny.decode(ids, skip_control=True) == "hi"
 

@@ -85,7 +85,7 @@ def test_sums_and_differences_are_told_apart(dialogues):
 
 
 def test_even_odds_cost_the_logarithm_of_the_vocabulary(tokenizer):
-    ids = [tokenizer.bos_id, *tokenizer.encode("Plain prose costs bits."), tokenizer.eos_id]
+    ids = [tokenizer.bos_id, *tokenizer.encode_text("Plain prose costs bits."), tokenizer.eos_id]
     packed = rows.Rows(np.array([ids], np.int32), np.ones((1, len(ids)), np.float32), {})
     bits, size = evaluate.bits_per_byte(
         Oracle(tokenizer, []),  # type: ignore[arg-type]

@@ -78,13 +78,12 @@ def test_grade_refuses_another_answer():
     for dialogue in _dialogues(2, "train", 400):
         seen.add(dialogue.kind)
         want = dialogue.completion
-        wrong = dataclasses.replace(want, content=want.content + "1")
+        wrong = conv.AssistantMessage(want.content + "1", want.reasoning_content, want.tool_calls)
         if want.tool_calls:
             first = want.tool_calls[0]
             changed = json.dumps({**json.loads(first.arguments), "x": 1})
-            wrong = dataclasses.replace(
-                want, tool_calls=(dataclasses.replace(first, arguments=changed),)
-            )
+            calls = [dataclasses.replace(first, arguments=changed)]
+            wrong = conv.AssistantMessage(want.content, want.reasoning_content, calls)
         text = tasks.completion_text(dataclasses.replace(dialogue, completion=wrong))
         assert not task_grading.grade(dialogue, text)
         assert not task_grading.grade(dialogue, tasks.completion_text(dialogue)[:-25])
