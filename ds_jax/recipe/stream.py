@@ -6,89 +6,210 @@ generator of one protocol does. In: `InferenceChunk`s. Out: the generator's even
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
+from ds_jax.recipe import arguments
+from ds_jax.recipe.deltas import Delta, Finished, FinishedReason, ReasoningDelta
+from ds_jax.recipe.detokenize import RawLogprobs, TokenPieces
+from ds_jax.recipe.generator import ChunkGenerator
+from ds_jax.recipe.inference import InferenceChunk, InferenceFinishReason, PromptUsage
+from ds_jax.recipe.marker_match import TEXT, TOKEN
+from ds_jax.recipe.output_parser import OutputParser
 from ds_jax.recipe.parse import ParsingOptions
 from ds_jax.recipe.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from ds_jax.recipe.output_parser import Logprobs
 
-class InferenceFinishReason(enum.Enum):
-    """Why the backend stopped; the protocol's finish reason also depends on the output."""
-
-    Stop = 0
-    Length = 1
-    ContentFilter = 2
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
+__all__ = ["InferenceChunk", "InferenceFinishReason", "PromptUsage", "StreamProcessor"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PromptUsage:
-    """Tokens of the prompt, and those of them that were found in a cache."""
-
-    prompt_tokens: int = 0
-    prompt_cache_hit_tokens: int = 0
-
-
-class InferenceChunk:
-    """One update of the backend, made by `ready`, `text`, `tokens` or `finish`."""
-
-    @staticmethod
-    def ready(
-        *, prompt_usage: PromptUsage | None = None, system_fingerprint: str | None = None
-    ) -> InferenceChunk:
-        """The backend accepted the prompt."""
-        raise NotImplementedError
-
-    @staticmethod
-    def text(content: str, token_count: int = 0) -> InferenceChunk:
-        """A piece of output text that stands for `token_count` tokens."""
-        raise NotImplementedError
-
-    @staticmethod
-    def tokens(
-        token_ids: Sequence[int],
-        logprobs: Sequence[tuple[float, Sequence[tuple[int, float]]]] | None = None,
-    ) -> InferenceChunk:
-        """Output ids, with (log probability, [(id, log probability), ...]) for each id."""
-        raise NotImplementedError
-
-    @staticmethod
-    def finish(finish_reason: InferenceFinishReason) -> InferenceChunk:
-        """The backend stopped."""
-        raise NotImplementedError
-
-    @property
-    def kind(self) -> Literal["ready", "text", "tokens", "finish"]:
-        """Which constructor made it."""
-        raise NotImplementedError
+class _State(enum.Enum):
+    WAITING = enum.auto()
+    RUNNING = enum.auto()
+    FINISHED = enum.auto()
+    CLOSED = enum.auto()
 
 
 class StreamProcessor:
-    """Turns backend updates into events of one protocol. Consumes its generator."""
+    """Turns backend updates into events of one protocol. Every method mutates it.
+
+    Args:
+      generator: spells the events; this stream uses it up.
+      options: how the output is parsed; later changes to it have no effect.
+      tokenizer: decodes token ids and counts reasoning tokens; None: only text comes.
+
+    Raises:
+      RuntimeError: the generator was used before.
+      TypeError: an argument of another type.
+    """
+
+    __slots__ = (
+        "_completion_tokens",
+        "_counts_reasoning",
+        "_generator",
+        "_parser",
+        "_pieces",
+        "_state",
+        "_tokenizer",
+    )
 
     def __init__(
-        self, generator: Any, options: ParsingOptions, tokenizer: Tokenizer | None = None
+        self,
+        generator: ChunkGenerator,
+        options: ParsingOptions,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
+        if not isinstance(generator, ChunkGenerator):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError("expected a protocol chunk generator")
+        options = arguments.record("options", options, ParsingOptions)
+        if tokenizer is not None:
+            tokenizer = arguments.record("tokenizer", tokenizer, Tokenizer)
         generator._take()
+        self._generator = generator
+        self._tokenizer = tokenizer
+        self._counts_reasoning = tokenizer is not None and bool(options.thinking_initial_stage)
+        self._parser = OutputParser(
+            options,
+            thinking_mode=generator._thinking_mode,
+            keep_reasoning=self._counts_reasoning,
+        )
+        self._pieces = None if tokenizer is None else TokenPieces(tokenizer)
+        self._completion_tokens = 0
+        self._state = _State.WAITING
 
     @property
     def finished(self) -> bool:
-        """Whether the stream ended normally."""
-        raise NotImplementedError
+        """Whether the stream ended normally and was not closed since."""
+        return self._state is _State.FINISHED
 
     def push(self, chunk: InferenceChunk) -> list[Any]:
-        """Processes one update."""
-        raise NotImplementedError
+        """Processes one update.
+
+        Args:
+          chunk: the update; the first one, of any kind, starts the stream.
+
+        Returns:
+          The events it causes; a stop string or a finish update ends the stream in the same call.
+
+        Raises:
+          RuntimeError: the stream ended or was closed before; or token ids came without a
+            tokenizer, or with another number of log probabilities (these close the stream).
+
+        Complexity: linear in the update and in what was held back.
+        """
+        if type(chunk) is not InferenceChunk:
+            chunk = arguments.record("chunk", chunk, InferenceChunk)
+        state = self._state
+        if state is _State.RUNNING:
+            events: list[Any] = []
+        else:
+            if state is not _State.WAITING:
+                raise self._ended()
+            events = self._begin(chunk)
+        kind = chunk._kind
+        if kind == "text":
+            events += self._piece(chunk._value, TEXT, chunk._extra, None)
+        elif kind == "tokens":
+            events += self._tokens(chunk._value, chunk._extra)
+        elif kind == "finish":
+            return events + self._end(_REASONS[chunk._value])
+        if self._parser.stop_sequence is not None:
+            events += self._close_with("stop_sequence")
+        return events
 
     def finish(self) -> list[Any]:
-        """Ends the input."""
-        raise NotImplementedError
+        """Ends the input; the finish reason is "stop" if the backend gave none.
+
+        Returns:
+          The last events; none when the stream had ended.
+
+        Raises:
+          RuntimeError: the stream was closed.
+        """
+        if self._state is _State.FINISHED:
+            return []
+        if self._state is _State.CLOSED:
+            raise self._ended()
+        events = [] if self._state is _State.RUNNING else self._begin(None)
+        return events + self._end("stop")
 
     def close(self) -> None:
-        """Drops the state without a normal end."""
-        raise NotImplementedError
+        """Ends the stream without events."""
+        self._state = _State.CLOSED
+        self._pieces = None
+
+    def _ended(self) -> RuntimeError:
+        how = "has finished" if self._state is _State.FINISHED else "is closed"
+        return RuntimeError(f"stream processor {how}")
+
+    def _begin(self, chunk: InferenceChunk | None) -> list[Any]:
+        self._state = _State.RUNNING
+        if chunk is not None and chunk._kind == "ready":
+            return self._generator._start(chunk._value, chunk._extra)
+        return self._generator._start(PromptUsage(), None)
+
+    def _tokens(self, ids: tuple[int, ...], logprobs: RawLogprobs | None) -> list[Any]:
+        pieces = self._pieces
+        if pieces is None:
+            self.close()
+            raise RuntimeError("token chunk received without a tokenizer")
+        if logprobs is not None and len(logprobs) != len(ids):
+            self.close()
+            raise RuntimeError(
+                f"invalid log probabilities: {len(logprobs)} log probabilities for "
+                f"{len(ids)} token IDs"
+            )
+        if logprobs is None and len(ids) == 1 and not pieces.holds:
+            text = pieces.whole.get(ids[0])
+            if text is not None:
+                return self._piece(text, TOKEN, 1, None)
+        events: list[Any] = []
+        for piece in pieces.push(ids, logprobs):
+            if not piece.text:
+                self._completion_tokens += piece.num_tokens
+                continue
+            events += self._piece(piece.text, piece.kind, piece.num_tokens, piece.logprobs)
+            if self._parser.stop_sequence is not None:
+                break
+        return events
+
+    def _piece(self, text: str, kind: int, num_tokens: int, logprobs: Logprobs) -> list[Any]:
+        self._completion_tokens += num_tokens
+        parser = self._parser
+        search = parser.plain_search
+        if search is not None and search(text) is None:
+            if self._counts_reasoning and parser.plain_delta is ReasoningDelta:
+                parser.reasoning.append(text)
+            return self._generator._add(parser.plain_delta(text, logprobs))
+        return self._add(parser.feed(text, kind, logprobs))
+
+    def _add(self, deltas: Iterable[Delta]) -> list[Any]:
+        return [event for delta in deltas for event in self._generator._add(delta)]
+
+    def _end(self, reason: FinishedReason) -> list[Any]:
+        """Flushes what is held; a call that only the flush announces does not count as one."""
+        if reason == "tool_calls" and not self._parser.has_calls:
+            reason = "stop"
+        events = self._add(self._parser.finish())
+        return events + self._close_with(reason)
+
+    def _close_with(self, reason: FinishedReason) -> list[Any]:
+        self._state = _State.FINISHED
+        reasoning_tokens = None
+        if self._tokenizer is not None and self._counts_reasoning:
+            text = "".join(self._parser.reasoning)
+            reasoning_tokens = len(self._tokenizer.encode(text))
+        finished = Finished(
+            reason, self._parser.stop_sequence, self._completion_tokens, reasoning_tokens
+        )
+        return self._generator._finish(finished)
+
+
+_REASONS: dict[InferenceFinishReason, FinishedReason] = {
+    InferenceFinishReason.Stop: "tool_calls",
+    InferenceFinishReason.Length: "length",
+    InferenceFinishReason.ContentFilter: "content_filter",
+}

@@ -1,0 +1,144 @@
+"""Token ids to pieces of text.
+
+Decides which ids make one piece: a control token alone, and the ordinary ids between two of them
+or up to the end of a chunk, unless the last character is still incomplete. Never looks for markers.
+In: chunks of ids, with or without log probabilities. Out: pieces.
+"""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from ds_jax.recipe.deltas import TokenLogprob
+from ds_jax.recipe.marker_match import CONTROL, TOKEN
+from ds_jax.recipe.tokenizer import Tokenizer
+
+RawLogprobs: TypeAlias = Sequence[tuple[float, Sequence[tuple[int, float]]]]
+"""For each id its log probability and (id, log probability) of the alternatives."""
+
+_REPLACEMENT = "\ufffd"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Piece:
+    """Text that came at once; `kind` is `marker_match.CONTROL` or `TOKEN`.
+
+    The text of ordinary ids is empty only when they are all outside the vocabulary; it is counted
+    but is no piece for the parser.
+    """
+
+    text: str
+    kind: int
+    num_tokens: int
+    logprobs: tuple[TokenLogprob, ...] | None
+
+
+class TokenPieces:
+    """Cuts a growing sequence of ids into pieces. Every method mutates it.
+
+    Args:
+      tokenizer: a byte-level BPE.
+    """
+
+    __slots__ = (
+        "_control",
+        "_decoder",
+        "_held",
+        "_last",
+        "_logprobs",
+        "_num_held",
+        "_tokenizer",
+        "whole",
+    )
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._control = tokenizer.control_ids
+        self.whole: dict[int, str] = {}
+        """Text of ordinary ids met before that are whole characters."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._clear()
+
+    @property
+    def holds(self) -> bool:
+        """Whether ids wait for more."""
+        return self._num_held > 0
+
+    def push(self, ids: Sequence[int], logprobs: RawLogprobs | None) -> list[Piece]:
+        """The pieces that are complete after these ids.
+
+        Args:
+          ids: the ids of one chunk; ids outside the vocabulary have no text.
+          logprobs: one entry for each id, or None.
+
+        Complexity: linear in the ids; held ids are never decoded twice.
+        """
+        pieces: list[Piece] = []
+        for index, token_id in enumerate(ids):
+            entry = None if logprobs is None else self._entry(token_id, *logprobs[index])
+            if token_id in self._control:
+                self._flush(pieces, final=True)
+                text = self.bytes_of(token_id).decode("utf-8", errors="replace")
+                pieces.append(Piece(text, CONTROL, 1, None if entry is None else (entry,)))
+            else:
+                self._hold(token_id, entry)
+        self._flush(pieces, final=False)
+        return pieces
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """The bytes of an id, none for an id outside the vocabulary."""
+        try:
+            return self._tokenizer.token_bytes(token_id)
+        except ValueError:
+            return b""
+
+    def _hold(self, token_id: int, entry: TokenLogprob | None) -> None:
+        data = self.bytes_of(token_id)
+        text = self._decoder.decode(data)
+        self._held.append(text)
+        self._last = text or self._last
+        self._num_held += 1
+        if entry is None:
+            self._logprobs = None
+        elif self._logprobs is not None:
+            self._logprobs.append(entry)
+        if token_id not in self.whole:
+            text = data.decode("utf-8", errors="replace")
+            if text and not text.endswith(_REPLACEMENT) and text.encode() == data:
+                self.whole[token_id] = text
+
+    def _flush(self, pieces: list[Piece], *, final: bool) -> None:
+        """Ends the run of ordinary ids, unless its text is empty or ends in a broken character."""
+        if not self._num_held:
+            return
+        incomplete, _ = self._decoder.getstate()
+        if not final and (incomplete or not self._last or self._last.endswith(_REPLACEMENT)):
+            return
+        text = "".join(self._held) + self._decoder.decode(b"", final=True)
+        logprobs = None if self._logprobs is None else tuple(self._logprobs)
+        pieces.append(Piece(text, TOKEN, self._num_held, logprobs))
+        self._decoder.reset()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._held: list[str] = []
+        self._last = ""
+        self._num_held = 0
+        self._logprobs: list[TokenLogprob] | None = []
+
+    def _entry(
+        self, token_id: int, logprob: float, alternatives: Sequence[tuple[int, float]]
+    ) -> TokenLogprob:
+        top = tuple(self._token(other, value, ()) for other, value in alternatives)
+        return self._token(token_id, logprob, top)
+
+    def _token(self, token_id: int, logprob: float, top: tuple[TokenLogprob, ...]) -> TokenLogprob:
+        data = self.bytes_of(token_id)
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            text = "".join(f"\\x{byte:02x}" for byte in data)
+        return TokenLogprob(text, logprob, tuple(data), top)
