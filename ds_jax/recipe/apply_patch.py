@@ -37,7 +37,7 @@ class InputDecoder:
     __slots__ = ("_held", "_matched", "_raw", "_step", "_stopped")
 
     def __init__(self) -> None:
-        self._step = 0
+        self._step: int = 0
         self._matched = 0
         self._raw = False
         self._stopped = False

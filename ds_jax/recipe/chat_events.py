@@ -212,7 +212,6 @@ class ChatCompletionChunkGenerator(ChunkGenerator):
         "_prompt_usage",
         "_starts_in_reasoning",
         "_tally",
-        "_thinking_mode",
         "_usage_in_every_chunk",
     )
 
@@ -231,9 +230,8 @@ class ChatCompletionChunkGenerator(ChunkGenerator):
         tally: UsageTally | None = None,
         created: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(thinking_mode)
         self._head = (event_json.quote(id), event_json.quote(model))
-        self._thinking_mode = thinking_mode
         self._starts_in_reasoning = starts_in_reasoning
         self._usage_in_every_chunk = usage_in_every_chunk
         self._index = index

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 
 class ChunkGenerator(abc.ABC):
-    """Turns what the parser says into events of one protocol. One stream uses it up."""
+    """Turns what the parser says into events of one protocol. One stream uses it up.
 
-    __slots__ = ("_consumed",)
+    Args:
+      thinking_mode: whether the model was asked to think.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_consumed", "_thinking_mode")
+
+    def __init__(self, thinking_mode: bool) -> None:
         self._consumed = False
+        self._thinking_mode = thinking_mode
 
     def _take(self) -> None:
         """Marks the generator as used up.

@@ -174,22 +174,20 @@ class MessagesChunkGenerator(ChunkGenerator):
         "_pinged",
         "_prompt_usage",
         "_signature",
-        "_thinking_mode",
     )
 
     _open: type[ReasoningDelta | ContentDelta | CallArguments] | None
     _prompt_usage: PromptUsage
 
     def __init__(self, id: str, model: str, thinking_mode: bool) -> None:
-        super().__init__()
         if not isinstance(thinking_mode, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"argument 'thinking_mode': '{type(thinking_mode).__name__}' object cannot be "
                 "cast as 'bool'"
             )
+        super().__init__(thinking_mode)
         self._id = id
         self._model = model
-        self._thinking_mode = thinking_mode
         self._signature = id
         self._index = 0
         self._open = None

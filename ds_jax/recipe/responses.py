@@ -139,7 +139,10 @@ class ResponsesRequest:
         """
         reply = request._reply  # pyright: ignore[reportPrivateUsage]
         return ResponsesChunkGenerator(
-            id, model, reply if isinstance(reply, ResponsesReply) else None
+            id,
+            model,
+            reply if isinstance(reply, ResponsesReply) else None,
+            thinking_mode=request.conversation.thinking_mode,
         )
 
     def _unused(self) -> Body:

@@ -36,7 +36,6 @@ from ds_jax.recipe.responses_reply import ResponsesEcho, ResponsesReply
 from ds_jax.recipe.responses_snapshot import IncompleteReason, Snapshot, Usage
 
 if TYPE_CHECKING:
-    from ds_jax.recipe.request import ConversationRequest
     from ds_jax.recipe.stream import PromptUsage
 
 _INCOMPLETE: dict[str, IncompleteReason] = {
@@ -53,6 +52,7 @@ class ResponsesChunkGenerator(ChunkGenerator):
       model: name of the model that answers.
       reply: what the request asked for; None: it was no Responses request, so nothing is known and
         a name `x::y` is taken for function y in namespace x.
+      thinking_mode: whether the model was asked to think.
     """
 
     __slots__ = (
@@ -71,8 +71,15 @@ class ResponsesChunkGenerator(ChunkGenerator):
     _prompt_usage: PromptUsage
     _snapshot: Snapshot
 
-    def __init__(self, id: str, model: str, reply: ResponsesReply | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        id: str,
+        model: str,
+        reply: ResponsesReply | None = None,
+        *,
+        thinking_mode: bool = True,
+    ) -> None:
+        super().__init__(thinking_mode)
         self._id = id
         self._model = model
         self._reply = ResponsesReply() if reply is None else reply
@@ -114,7 +121,9 @@ class ResponsesChunkGenerator(ChunkGenerator):
     def _successor(self) -> ResponsesChunkGenerator:
         """An equal generator; this one is used up."""
         self._take()
-        other = ResponsesChunkGenerator(self._id, self._model, self._reply)
+        other = ResponsesChunkGenerator(
+            self._id, self._model, self._reply, thinking_mode=self._thinking_mode
+        )
         other._namespaces = self._namespaces
         return other
 
@@ -201,12 +210,6 @@ class ResponsesChunkGenerator(ChunkGenerator):
         self._output.append(item)
         self._open = None
         return events
-
-
-def generator(request: ConversationRequest, id: str, model: str) -> ResponsesChunkGenerator:
-    """The generator for a converted request, of any protocol."""
-    reply = request._reply  # pyright: ignore[reportPrivateUsage]
-    return ResponsesChunkGenerator(id, model, reply if isinstance(reply, ResponsesReply) else None)
 
 
 def _pair(value: object) -> tuple[str, str]:
