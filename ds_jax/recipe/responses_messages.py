@@ -97,7 +97,13 @@ class MessageBuilder:
             case FunctionCallItem() | CustomCallItem() | SearchCallItem():
                 self._add_call(index, item)
                 return
-            case FunctionOutputItem(call_id=str()) | CustomOutputItem() | SearchOutputItem():
+            case FunctionOutputItem(call_id=None):
+                message = self._tool_message(index, item, None)
+                self._refuse_open_call()
+                self._end_turn()
+                self._messages.append(message)
+                return
+            case FunctionOutputItem() | CustomOutputItem() | SearchOutputItem():
                 self._add_output(index, item, item.call_id or "")
                 return
             case _:
@@ -110,9 +116,6 @@ class MessageBuilder:
                 self._messages.append(self._message(index, item))
             case ReasoningItem():
                 self._add_reasoning(item)
-            case FunctionOutputItem():
-                self._end_turn()
-                self._messages.append(self._tool_message(index, item, None))
             case WebSearchCallItem():
                 pass
 
