@@ -9,10 +9,13 @@ A wrong type is a `TypeError` that names the argument; a lone surrogate is a `Un
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+
+MAX_COUNT = 2**64 - 1
 
 
 def text(name: str, value: Any) -> str:
@@ -44,6 +47,24 @@ def flag(name: str, value: Any) -> bool:
 def optional_flag(name: str, value: Any) -> bool | None:
     """True, False or None."""
     return None if value is None else flag(name, value)
+
+
+def count(name: str, value: Any, largest: int = MAX_COUNT) -> int:
+    """An integer from 0 to `largest`; anything that is an index counts.
+
+    Raises:
+      OverflowError: it is negative or larger.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(
+            f"argument '{name}': '{kind}' object cannot be interpreted as an integer"
+        ) from None
+    if not 0 <= number <= largest:
+        raise OverflowError(f"argument '{name}': {number} is not between 0 and {largest}")
+    return number
 
 
 def records(name: str, value: Any, kind: type[T]) -> tuple[T, ...]:

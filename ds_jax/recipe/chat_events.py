@@ -10,7 +10,7 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from ds_jax.recipe import event_json
+from ds_jax.recipe import arguments, event_json
 from ds_jax.recipe.deltas import (
     CallArguments,
     CallStart,
@@ -20,9 +20,9 @@ from ds_jax.recipe.deltas import (
     ReasoningDelta,
 )
 from ds_jax.recipe.generator import ChunkGenerator, consumed
+from ds_jax.recipe.request import ConversationRequest
 
 if TYPE_CHECKING:
-    from ds_jax.recipe.request import ConversationRequest
     from ds_jax.recipe.stream import PromptUsage
 
 
@@ -207,7 +207,6 @@ class ChatCompletionChunkGenerator(ChunkGenerator):
         "_call",
         "_created",
         "_frame",
-        "_head",
         "_index",
         "_prompt_usage",
         "_starts_in_reasoning",
@@ -230,8 +229,7 @@ class ChatCompletionChunkGenerator(ChunkGenerator):
         tally: UsageTally | None = None,
         created: int | None = None,
     ) -> None:
-        super().__init__(thinking_mode)
-        self._head = (event_json.quote(id), event_json.quote(model))
+        super().__init__(id, model, thinking_mode)
         self._starts_in_reasoning = starts_in_reasoning
         self._usage_in_every_chunk = usage_in_every_chunk
         self._index = index
@@ -243,7 +241,7 @@ class ChatCompletionChunkGenerator(ChunkGenerator):
         self, prompt_usage: PromptUsage, system_fingerprint: str | None
     ) -> list[ChatCompletionChunk]:
         self._prompt_usage = prompt_usage
-        id, model = self._head
+        id, model = event_json.quote(self._id), event_json.quote(self._model)
         created = int(time.time()) if self._created is None else self._created
         self._frame = Frame(
             self._index,
@@ -280,6 +278,7 @@ def generators(
       model: name of the model that answers.
       num_choices: how many answers are generated for the request.
     """
+    arguments.record("request", request, ConversationRequest)
     stage = request.parsing_options.thinking_initial_stage
     reply = request._reply  # pyright: ignore[reportPrivateUsage]
     include_usage = isinstance(reply, ChatReply) and reply.include_usage

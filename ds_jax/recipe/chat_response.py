@@ -24,7 +24,7 @@ from ds_jax.recipe.deltas import (
     ReasoningDelta,
     TokenLogprob,
 )
-from ds_jax.recipe.generator import expect
+from ds_jax.recipe.generator import Origin, expect
 
 
 @dataclasses.dataclass(slots=True)
@@ -98,14 +98,12 @@ class ChatCompletionResponse:
       prompt_cache_hit_tokens: unused here, as above.
     """
 
-    __slots__ = ("_choices", "_created", "_id", "_model", "_system_fingerprint", "_usage")
+    __slots__ = ("_choices", "_origin", "_system_fingerprint", "_usage")
 
     def __init__(
         self, id: str, model: str, created: int, prompt_tokens: int, prompt_cache_hit_tokens: int
     ) -> None:
-        self._id = id
-        self._model = model
-        self._created = created
+        self._origin = Origin(id, model, created, prompt_tokens, prompt_cache_hit_tokens)
         self._choices: dict[int, _Choice] = {}
         self._usage: Usage | None = None
         self._system_fingerprint: str | None = None
@@ -134,8 +132,8 @@ class ChatCompletionResponse:
         fingerprint = self._system_fingerprint
         fingerprint_json = "null" if fingerprint is None else event_json.quote(fingerprint)
         return (
-            f'{{"id":{event_json.quote(self._id)},"object":"chat.completion",'
-            f'"created":{self._created},"model":{event_json.quote(self._model)},'
+            f'{{"id":{event_json.quote(self._origin.id)},"object":"chat.completion",'
+            f'"created":{self._origin.created},"model":{event_json.quote(self._origin.model)},'
             f'"choices":[{choices}],{usage}"system_fingerprint":{fingerprint_json}}}'
         )
 

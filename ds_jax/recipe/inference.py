@@ -16,7 +16,6 @@ from ds_jax.recipe import arguments
 
 Kind: TypeAlias = Literal["ready", "text", "tokens", "finish"]
 
-_MAX_COUNT = 2**64 - 1
 _MAX_ID = 2**32 - 1
 
 
@@ -51,7 +50,7 @@ class PromptUsage:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            count = _integer(field.name, getattr(self, field.name), _MAX_COUNT)
+            count = arguments.count(field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, count)
 
 
@@ -93,8 +92,8 @@ class InferenceChunk:
         Raises:
           UnicodeEncodeError: a lone surrogate.
         """
-        if type(token_count) is not int or not 0 <= token_count <= _MAX_COUNT:
-            token_count = _integer("token_count", token_count, _MAX_COUNT)
+        if type(token_count) is not int or not 0 <= token_count <= arguments.MAX_COUNT:
+            token_count = arguments.count("token_count", token_count)
         return InferenceChunk("text", arguments.text("content", content), token_count)
 
     @staticmethod
@@ -110,7 +109,7 @@ class InferenceChunk:
             their number is checked when the chunk is processed.
         """
         ids = tuple(
-            _integer("token_ids", value, _MAX_ID) for value in _list("token_ids", token_ids)
+            arguments.count("token_ids", value, _MAX_ID) for value in _list("token_ids", token_ids)
         )
         if logprobs is None:
             return InferenceChunk("tokens", ids, None)
@@ -158,19 +157,6 @@ class InferenceChunk:
         return self._extra if self._kind == "ready" else None
 
 
-def _integer(name: str, value: Any, largest: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        kind = type(value).__name__
-        raise TypeError(
-            f"argument '{name}': '{kind}' object cannot be interpreted as an integer"
-        ) from None
-    if not 0 <= number <= largest:
-        raise OverflowError(f"argument '{name}': {number} is not between 0 and {largest}")
-    return number
-
-
 def _list(name: str, value: Any) -> Sequence[Any]:
     if isinstance(value, str):
         raise TypeError(f"argument '{name}': Can't extract `str` to `Vec`")
@@ -204,5 +190,5 @@ def _entry(value: Any) -> tuple[float, tuple[tuple[int, float], ...]]:
     top: list[tuple[int, float]] = []
     for alternative in _list("logprobs", alternatives):
         token_id, other = _pair(alternative)
-        top.append((_integer("logprobs", token_id, _MAX_ID), _number(other)))
+        top.append((arguments.count("logprobs", token_id, _MAX_ID), _number(other)))
     return _number(logprob), tuple(top)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ds_jax.recipe import event_json
+from ds_jax.recipe import arguments, event_json
 from ds_jax.recipe.deltas import (
     CallArguments,
     CallStart,
@@ -19,9 +19,9 @@ from ds_jax.recipe.deltas import (
     ReasoningDelta,
 )
 from ds_jax.recipe.generator import ChunkGenerator, consumed
+from ds_jax.recipe.request import ConversationRequest
 
 if TYPE_CHECKING:
-    from ds_jax.recipe.request import ConversationRequest
     from ds_jax.recipe.stream import PromptUsage
 
 EventName: TypeAlias = Literal[
@@ -167,9 +167,7 @@ class MessagesChunkGenerator(ChunkGenerator):
     """
 
     __slots__ = (
-        "_id",
         "_index",
-        "_model",
         "_open",
         "_pinged",
         "_prompt_usage",
@@ -180,15 +178,8 @@ class MessagesChunkGenerator(ChunkGenerator):
     _prompt_usage: PromptUsage
 
     def __init__(self, id: str, model: str, thinking_mode: bool) -> None:
-        if not isinstance(thinking_mode, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                f"argument 'thinking_mode': '{type(thinking_mode).__name__}' object cannot be "
-                "cast as 'bool'"
-            )
-        super().__init__(thinking_mode)
-        self._id = id
-        self._model = model
-        self._signature = id
+        super().__init__(id, model, thinking_mode)
+        self._signature = self._id
         self._index = 0
         self._open = None
         self._pinged = False
@@ -201,6 +192,7 @@ class MessagesChunkGenerator(ChunkGenerator):
         Raises:
           RuntimeError: it already was.
         """
+        signature = arguments.text("signature", signature)
         self._take()
         other = MessagesChunkGenerator(self._id, self._model, self._thinking_mode)
         other._signature = signature
@@ -272,6 +264,7 @@ class MessagesChunkGenerator(ChunkGenerator):
 
 def generator(request: ConversationRequest, id: str, model: str) -> MessagesChunkGenerator:
     """The generator for a converted request, of any protocol."""
+    arguments.record("request", request, ConversationRequest)
     return MessagesChunkGenerator(id, model, request.conversation.thinking_mode)
 
 

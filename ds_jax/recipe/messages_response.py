@@ -10,7 +10,7 @@ import dataclasses
 
 from ds_jax.recipe import event_json
 from ds_jax.recipe.deltas import CallArguments, CallStart, ContentDelta, ReasoningDelta
-from ds_jax.recipe.generator import expect
+from ds_jax.recipe.generator import Origin, expect
 from ds_jax.recipe.messages_events import (
     Body,
     End,
@@ -72,7 +72,9 @@ class MessagesResponse:
     def __init__(
         self, id: str, model: str, created: int, prompt_tokens: int, prompt_cache_hit_tokens: int
     ) -> None:
-        self._head = Head(id, model, Usage(prompt_tokens, prompt_cache_hit_tokens, 0))
+        origin = Origin(id, model, created, prompt_tokens, prompt_cache_hit_tokens)
+        usage = Usage(origin.prompt_tokens, origin.prompt_cache_hit_tokens, 0)
+        self._head = Head(origin.id, origin.model, usage)
         self._blocks: list[_Block] = []
         self._end: End | None = None
 

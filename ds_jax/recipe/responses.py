@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ds_jax.recipe import (
+    arguments,
     decode,
     responses_history,
     responses_tools,
@@ -137,6 +138,7 @@ class ResponsesRequest:
           id: id of the response.
           model: name of the model that answers.
         """
+        arguments.record("request", request, ConversationRequest)
         reply = request._reply  # pyright: ignore[reportPrivateUsage]
         return ResponsesChunkGenerator(
             id,

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ds_jax.recipe import arguments
 from ds_jax.recipe.deltas import CallStart, ContentDelta, Delta, Finished, ReasoningDelta
@@ -57,8 +57,6 @@ class ResponsesChunkGenerator(ChunkGenerator):
 
     __slots__ = (
         "_events",
-        "_id",
-        "_model",
         "_namespaces",
         "_open",
         "_output",
@@ -79,9 +77,7 @@ class ResponsesChunkGenerator(ChunkGenerator):
         *,
         thinking_mode: bool = True,
     ) -> None:
-        super().__init__(thinking_mode)
-        self._id = id
-        self._model = model
+        super().__init__(id, model, thinking_mode)
         self._reply = ResponsesReply() if reply is None else reply
         self._namespaces = None if reply is None else reply.namespace_tool_map
         self._events = EventLog()
@@ -89,7 +85,7 @@ class ResponsesChunkGenerator(ChunkGenerator):
         self._open: OpenItem | None = None
 
     def with_namespace_tool_map(
-        self, namespace_tool_map: Mapping[str, tuple[str, str]]
+        self, namespace_tool_map: dict[str, tuple[str, str]]
     ) -> ResponsesChunkGenerator:
         """A generator that splits these function names into (namespace, function).
 
@@ -97,9 +93,12 @@ class ResponsesChunkGenerator(ChunkGenerator):
 
         Raises:
           RuntimeError: it already was.
-          TypeError: a value is not a tuple of two strings.
+          TypeError: no dict, or a key or value of another type.
+          ValueError: a value is not a pair.
         """
-        names = {name: _pair(value) for name, value in namespace_tool_map.items()}
+        argument = "namespace_tool_map"
+        given: dict[Any, Any] = arguments.record(argument, namespace_tool_map, dict)
+        names = {arguments.text(argument, name): _pair(pair) for name, pair in given.items()}
         other = self._successor()
         other._namespaces = names
         return other
@@ -212,8 +211,9 @@ class ResponsesChunkGenerator(ChunkGenerator):
         return events
 
 
-def _pair(value: object) -> tuple[str, str]:
-    namespace, name = arguments.record("namespace_tool_map", value, tuple)  # pyright: ignore
-    return arguments.text("namespace_tool_map", namespace), arguments.text(
-        "namespace_tool_map", name
-    )
+def _pair(value: Any) -> tuple[str, str]:
+    name = "namespace_tool_map"
+    pair: tuple[Any, ...] = arguments.record(name, value, tuple)
+    if len(pair) != 2:
+        raise ValueError(f"expected tuple of length 2, but got tuple of length {len(pair)}")
+    return arguments.text(name, pair[0]), arguments.text(name, pair[1])

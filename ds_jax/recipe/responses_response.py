@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from ds_jax.recipe.deltas import TokenLogprob
-from ds_jax.recipe.generator import expect
+from ds_jax.recipe.generator import Origin, expect
 from ds_jax.recipe.responses_events import ResponsesStreamEvent
 from ds_jax.recipe.responses_output import Item, Logprobs, MessageItem
 from ds_jax.recipe.responses_reply import ResponsesEcho
@@ -67,7 +67,10 @@ class ResponsesResponse:
     def __init__(
         self, id: str, model: str, created: int, prompt_tokens: int, prompt_cache_hit_tokens: int
     ) -> None:
-        self._snapshot = Snapshot(id=id, model=model, created_at=created, echo=ResponsesEcho())
+        origin = Origin(id, model, created, prompt_tokens, prompt_cache_hit_tokens)
+        self._snapshot = Snapshot(
+            id=origin.id, model=origin.model, created_at=origin.created, echo=ResponsesEcho()
+        )
         self._output: list[_Growing] = []
 
     def accumulate(self, chunk: ResponsesStreamEvent) -> None:
