@@ -67,6 +67,24 @@ def count(name: str, value: Any, largest: int = MAX_COUNT) -> int:
     return number
 
 
+def blob(name: str, value: Any) -> bytes:
+    """Bytes, or something that holds them.
+
+    Raises:
+      OverflowError: a sequence holds more than bytes.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        raise TypeError(f"argument '{name}': Can't extract `str` to `Vec`")
+    if not isinstance(value, Sequence):
+        raise wrong_type(name, value, "Sequence")
+    try:
+        return bytes(cast("Sequence[Any]", value))
+    except ValueError:
+        raise OverflowError("out of range integral type conversion attempted") from None
+
+
 def records(name: str, value: Any, kind: type[T]) -> tuple[T, ...]:
     """A sequence of `kind` (not a string) as a tuple."""
     if isinstance(value, str):

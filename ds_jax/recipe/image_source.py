@@ -7,7 +7,6 @@ In: a URL, a data URL or bytes. Out: frozen records.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from ds_jax.recipe import arguments
@@ -16,7 +15,7 @@ from ds_jax.recipe.quoting import quoted
 ImageDetail: TypeAlias = Literal["low", "high", "original", "auto"]
 ImageSourceKind: TypeAlias = Literal["data_url", "url", "bytes"]
 
-_DETAILS = ("low", "high", "original", "auto")
+DETAILS: tuple[ImageDetail, ...] = ("low", "high", "original", "auto")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -42,7 +41,7 @@ class ImageSource:
         store = object.__setattr__
         arguments.text("detail", detail)
         store(self, "path", arguments.text("path", path))
-        if detail not in _DETAILS:
+        if detail not in DETAILS:
             raise ValueError(
                 f'invalid detail {quoted(detail)}; expected "low", "high", "original", or "auto"'
             )
@@ -88,20 +87,7 @@ class BytesImageSource(ImageSource):
     kind: ClassVar[ImageSourceKind] = "bytes"
 
     def __init__(self, data: bytes, detail: ImageDetail = "high", *, path: str = "") -> None:
-        self._fill(detail, path, data=_bytes(data))
+        self._fill(detail, path, data=arguments.blob("data", data))
 
     def __repr__(self) -> str:
         return self._shown(f"<{len(self.data or b'')} bytes>")
-
-
-def _bytes(data: Any) -> bytes:
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    if isinstance(data, str):
-        raise TypeError("argument 'data': Can't extract `str` to `Vec`")
-    if not isinstance(data, Sequence):
-        raise arguments.wrong_type("data", data, "Sequence")
-    try:
-        return bytes(data)  # pyright: ignore[reportUnknownArgumentType]
-    except ValueError:
-        raise OverflowError("out of range integral type conversion attempted") from None
