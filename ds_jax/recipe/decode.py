@@ -292,13 +292,16 @@ class Record(Generic[T]):
         return self._cls(*values)
 
     def from_array(self, values: list[Any]) -> T:
-        """Reads all fields in declaration order."""
+        """Reads all fields in declaration order; only `defaulted` ones may be absent."""
         count = len(self._readers)
         read = [reader(value) for reader, value in zip(self._readers, values, strict=False)]
-        if len(values) < count:
-            raise DecodeError(
-                f"invalid length {len(values)}, expected {self._what} with {_elements(count)}"
-            )
+        for index in range(len(values), count):
+            default = self._defaults[index]
+            if default is None or default is _MISSING:
+                raise DecodeError(
+                    f"invalid length {index}, expected {self._what} with {_elements(count)}"
+                )
+            read.append(default)
         if len(values) > count:
             rest = (
                 f"{_elements(count)} in sequence" if self._buffered else "fewer elements in array"
@@ -384,6 +387,8 @@ def tagged(
             if not numbered or type(word) is not int or word < 0:
                 raise invalid_type(word, "variant identifier")
             if word >= len(table):
+                if other is not None:
+                    return other
                 raise DecodeError(
                     f"invalid value: integer `{word}`, expected variant index 0 <= i < {len(table)}"
                 )

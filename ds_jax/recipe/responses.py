@@ -161,6 +161,7 @@ def _convert(body: Body, raw: Any, options: ConversionOptions) -> ConversationRe
     responses_tools.check(body.tools or [], "tools", options.responses_web_search)
     history = _check_input(body, raw, options)
     messages, offer = _messages(body, history, version, thinking, options)
+    _check_choice(body, options)
     active = _active_tools(body, offer, thinking)
     _check_json_word(text_format, messages)
     enforced_schema = _schema(text_format)
@@ -209,11 +210,6 @@ def _check_input(body: Body, raw: Any, options: ConversionOptions) -> History:
     """Refuses a request that says nothing; looks up the turns before it."""
     if body.input == []:
         raise invalid_request("Input items array must not be empty")
-    if (
-        isinstance(body.tool_choice, ChosenWebSearch)
-        and options.responses_web_search is WebSearchBehavior.Reject
-    ):
-        raise responses_tools.server_tools_refused()
     history = responses_history.read(raw, options)
     if body.input is None and not body.instructions and not history.items:
         raise invalid_request("Either input or instructions must be provided")
@@ -254,6 +250,12 @@ def _messages(
         field="reasoning_text",
     )
     return messages, offer
+
+
+def _check_choice(body: Body, options: ConversionOptions) -> None:
+    by_server = isinstance(body.tool_choice, ChosenWebSearch)
+    if by_server and options.responses_web_search is WebSearchBehavior.Reject:
+        raise responses_tools.server_tools_refused()
 
 
 def _active_tools(body: Body, offer: Offer, thinking: Thinking) -> ActiveTools:

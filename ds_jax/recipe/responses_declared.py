@@ -142,8 +142,8 @@ _TOOLS = {
     **decode.variants(
         "ResponsesTool",
         {
-            "custom": ("Custom", CustomTool),
             "namespace": ("Namespace", NamespaceTool),
+            "custom": ("Custom", CustomTool),
             "tool_search": ("ToolSearch", ToolSearchTool),
         },
     ),

@@ -42,27 +42,24 @@ Part: TypeAlias = Text | Image | File
 Content: TypeAlias = str | list[Part]
 
 
-def _parts(
-    enum: str, texts: dict[str, tuple[str, type[Any]]], *, numbered: bool
-) -> Callable[[Any], Part]:
+def _parts(enum: str, texts: dict[str, tuple[str, type[Any]]]) -> Callable[[Any], Part]:
     table = {
         **decode.variants(enum, texts),
         "input_image": decode.record(Image, "struct ResponsesInputImage", buffered=True),
         "input_file": decode.Unit(File()),
     }
-    return decode.tagged(enum, "type", table, numbered=numbered)
+    return decode.tagged(enum, "type", table)
 
 
-def _content(*, numbered: bool) -> Callable[[Any], Content]:
-    texts = {"input_text": ("InputText", Text), "output_text": ("OutputText", Text)}
-    return decode.string_or_array(
-        _parts("ResponsesContentBlock", texts, numbered=numbered),
-        "content should be a string or a list of content blocks",
-    )
-
-
+_read_content = decode.string_or_array(
+    _parts(
+        "ResponsesContentBlock",
+        {"input_text": ("InputText", Text), "output_text": ("OutputText", Text)},
+    ),
+    "content should be a string or a list of content blocks",
+)
 _read_output = decode.string_or_array(
-    _parts("ResponsesToolCallOutputItem", {"input_text": ("InputText", Text)}, numbered=True),
+    _parts("ResponsesToolCallOutputItem", {"input_text": ("InputText", Text)}),
     "output should be a string or a list of output content parts",
 )
 
@@ -72,14 +69,7 @@ class MessageItem:
     """What someone said."""
 
     role: str = required(decode.words("user", "assistant", "system", "developer"))
-    content: Content = required(_content(numbered=False))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TypedMessageItem(MessageItem):
-    """The same, given with its `type`."""
-
-    content: Content = required(_content(numbered=True))
+    content: Content = required(_read_content)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -179,7 +169,7 @@ _read_typed: Callable[[Any], Item] = decode.tagged(
     "ResponsesInputItem",
     "type",
     {
-        "message": decode.record(TypedMessageItem, "struct ResponsesMessage"),
+        "message": _read_message,
         "web_search_call": decode.Unit(WebSearchCallItem()),
         **decode.variants(
             "ResponsesInputItem",

@@ -199,14 +199,15 @@ class MessageBuilder:
                 return ToolCall(item.call_id, responses_tools.TOOL_SEARCH, arguments)
 
     def _add_output(self, index: int, item: _Output, call_id: str) -> None:
-        message = self._tool_message(index, item, call_id)
+        searched = isinstance(item, SearchOutputItem)
+        message = None if searched else self._tool_message(index, item, call_id)
         _check_call_id(call_id, index)
         if call_id in self._answered:
             raise invalid_request(f"Duplicate tool output for call_id: {call_id}.")
         if call_id not in self._calls:
             raise invalid_request(f"No tool call found for tool output with call_id {call_id}.")
         self._answered.add(call_id)
-        self._outputs[call_id] = message
+        self._outputs[call_id] = message or self._tool_message(index, item, call_id)
         if tools := self._found.get(index):
             self._announced.append(tools)
         if len(self._outputs) == len(self._calls):
