@@ -27,8 +27,8 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _PAIRED_ESCAPES = re.compile(
     r"[^\\]*+(?:\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u(?![dD][89a-fA-F])|[^u])[^\\]*+)*+"
 )
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
-_NOT_BRACKETS = re.compile(r"[^\[\]{}]++")
+# Strings, and whatever else is no bracket.
+_NOT_BRACKETS = re.compile(r'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")++')
 _DEPTH_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 # A string, or a number that Python spells with a negative exponent (1e-05, 2.5e-07).
 _STRING_OR_SMALL = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?)(\d)(?:\.(\d+))?e-(\d+)')
@@ -41,33 +41,31 @@ def loads(text: str) -> Any:
       ValueError: not JSON, or a number, escape or nesting depth that is not allowed.
     """
     try:
-        value = json.loads(
-            text, parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant
-        )
+        value = _DECODER.decode(text)
     except RecursionError as error:
         raise ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels") from error
     if _SURROGATE_ESCAPE.search(text):
         paired = _PAIRED_ESCAPES.match(text)
         if paired is None or paired.end() != len(text):
             raise ValueError("a surrogate escape stands alone; use both halves of the pair")
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+    if _is_too_deep(text, value):
         raise ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels")
     return value
 
 
 def dumps(value: Any) -> str:
     """Writes a value with spaces after `,` and `:`; floats as Python spells them."""
-    return json.dumps(value, ensure_ascii=False)
+    return _SPACED.encode(value)
 
 
 def dumps_decimal(value: Any) -> str:
     """Writes a value with spaces after `,` and `:`; 1e-5 in decimals, shorter exponents."""
-    return _respelled(json.dumps(value, ensure_ascii=False))
+    return _respelled(_SPACED.encode(value))
 
 
 def dumps_compact(value: Any) -> str:
     """Writes a value without spaces; floats as in `dumps_decimal`."""
-    return _respelled(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return _respelled(_COMPACT.encode(value))
 
 
 def copy(value: Any) -> Any:
@@ -144,10 +142,29 @@ def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON; use a finite number or null")
 
 
+def _is_too_deep(text: str, value: Any) -> bool:
+    """Whether valid JSON text nests too deep, values that a repeated key replaces included."""
+    spare = text.count("[") + text.count("{")
+    if spare <= MAX_DEPTH:
+        return False
+    depth, level = 0, [value] if isinstance(value, dict | list) else []
+    while level:
+        level = [
+            item
+            for container in level
+            for item in (container.values() if type(container) is dict else container)
+            if type(item) is dict or type(item) is list
+        ]
+        spare -= len(level)
+        depth += 1
+    # What was replaced or stands in strings may add one level a bracket.
+    return depth > MAX_DEPTH or (depth + spare > MAX_DEPTH and _depth(text) > MAX_DEPTH)
+
+
 def _depth(text: str) -> int:
-    """Deepest nesting of valid JSON text, values that a repeated key replaces included."""
-    brackets = _NOT_BRACKETS.sub("", _STRING.sub("", text))
-    return max(itertools.accumulate(map(_DEPTH_STEP.__getitem__, brackets)))
+    """Deepest nesting of valid JSON text, replaced values included."""
+    brackets = _NOT_BRACKETS.sub("", text)
+    return max(itertools.accumulate(map(_DEPTH_STEP.__getitem__, brackets)), default=0)
 
 
 def _respelled(text: str) -> str:
@@ -163,3 +180,9 @@ def _small(match: re.Match[str]) -> str:
     if zeros <= 5:
         return f"{sign}0.{'0' * (zeros - 1)}{first}{rest or ''}"
     return f"{sign}{first}{'.' + rest if rest else ''}e-{zeros}"
+
+
+# Made once: a new encoder or decoder for each value costs more than most values.
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant)
+_SPACED = json.JSONEncoder(ensure_ascii=False, check_circular=False)
+_COMPACT = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"))
