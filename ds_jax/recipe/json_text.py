@@ -147,7 +147,8 @@ def _is_too_deep(text: str, value: Any) -> bool:
     spare = text.count("[") + text.count("{")
     if spare <= MAX_DEPTH:
         return False
-    depth, level = 0, [value] if isinstance(value, dict | list) else []
+    depth = 0
+    level: list[Any] = [value] if type(value) is dict or type(value) is list else []
     while level:
         level = [
             item

@@ -256,11 +256,11 @@ def _read_message(value: Any) -> Message:
     """The role is read first, wherever it stands; it decides nothing about the content's shape."""
     if type(value) is dict:
         items = cast("dict[str, Any]", value)
-        for key in ("role", "content"):
-            if key not in items:
-                raise DecodeError(f"missing field `{key}`")
-            if key == "role":
-                role = _read_role(items["role"])
+        if "role" not in items:
+            raise DecodeError("missing field `role`")
+        role = _read_role(items["role"])
+        if "content" not in items:
+            raise DecodeError("missing field `content`")
         return Message(role, _read_content(items["content"]))
     if type(value) is list:
         values = cast("list[Any]", value)
