@@ -1,0 +1,198 @@
+"""Whether the references inside a JSON Schema lead somewhere.
+
+Decides what is wrong first: a URI that is none, a document that is not there, a pointer or an
+anchor without a target. Never fetches anything. In: a schema whose keywords have the right kinds.
+Out: a sentence, or None.
+
+Schemas under `$defs` and `definitions` are followed only when something refers to them; documents
+are looked for in all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+from urllib.parse import unquote, urljoin
+
+from ds_jax.recipe.schema_keywords import Draft, is_known_document
+
+_ROOT = "json-schema:///"
+# urljoin knows the rules of http only; the root's scheme is exchanged around it.
+_STAND_IN = "http://json-schema/"
+_UNUSED = ("$defs", "definitions", "contentSchema")
+_NOT_URI = re.compile(r"[^A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})")
+
+
+class _Found(Exception):
+    """The first thing that is wrong."""
+
+
+def first_error(schema: Any, draft: Draft) -> str | None:
+    """What is wrong with the references of a schema; None if nothing is."""
+    try:
+        _References(schema, draft).check()
+    except _Found as found:
+        return str(found)
+    return None
+
+
+class _References:
+    """The documents and anchors of one schema. Mutates itself."""
+
+    def __init__(self, schema: Any, draft: Draft) -> None:
+        self._root = schema
+        self._draft = draft
+        self._subschemas = draft.subschemas
+        self._documents: dict[str, Any] = {_ROOT: schema}
+        self._anchors: set[tuple[str, str]] = set()
+        self._bases: dict[int, str] = {}
+
+    def check(self) -> None:
+        self._collect()
+        for value, base in self._everything():
+            if isinstance(reference := value.get("$ref"), str):
+                self._check_document(base, reference)
+        self._follow()
+
+    def _collect(self) -> None:
+        """Finds the documents and anchors."""
+        stack: list[tuple[Any, str]] = [(self._root, _ROOT)]
+        while stack:
+            value, base = stack.pop()
+            if not isinstance(value, dict):
+                continue
+            items = cast("dict[str, Any]", value)
+            identifier = items.get(self._draft.id_keyword)
+            if isinstance(identifier, str) and not (self._draft.ref_alone and "$ref" in items):
+                base = self._identify(items, base, identifier)
+            for keyword in ("$anchor", "$dynamicAnchor"):
+                if isinstance(anchor := items.get(keyword), str):
+                    self._anchors.add((base, anchor))
+            self._bases[id(items)] = base
+            children = [(child, base) for child in self._children(items, definitions=True)]
+            stack.extend(reversed(children))
+
+    def _identify(self, items: dict[str, Any], base: str, identifier: str) -> str:
+        if identifier.startswith("#"):
+            self._anchors.add((base, identifier[1:]))
+            return base
+        _check_uri(identifier)
+        base = _join(base, identifier).partition("#")[0]
+        self._documents.setdefault(base, items)
+        return base
+
+    def _everything(self) -> Iterator[tuple[dict[str, Any], str]]:
+        stack: list[Any] = [self._root]
+        while stack:
+            value = stack.pop()
+            if isinstance(value, dict):
+                items = cast("dict[str, Any]", value)
+                yield items, self._bases[id(items)]
+                stack.extend(reversed(list(self._children(items, definitions=True))))
+
+    def _children(self, items: dict[str, Any], *, definitions: bool) -> Iterator[Any]:
+        """The schemas directly inside a schema."""
+        if self._draft.ref_alone and "$ref" in items and not definitions:
+            return
+        for keyword in items:
+            kind = self._subschemas.get(keyword)
+            if kind is None or not (definitions or _is_in_use(keyword, items)):
+                continue
+            value = items[keyword]
+            if isinstance(value, list):
+                yield from cast("list[Any]", value)
+            elif "by" in kind and isinstance(value, dict):
+                yield from cast("dict[str, Any]", value).values()
+            else:
+                yield value
+
+    def _check_document(self, base: str, reference: str) -> None:
+        if reference.startswith("#"):
+            return
+        _check_uri(reference)
+        document = _join(base, reference).partition("#")[0]
+        if document not in self._documents and not is_known_document(document):
+            raise _absent(document, f"Retrieval is disabled, cannot fetch {document}")
+
+    def _follow(self) -> None:
+        """Goes through every schema that is in use, and what it refers to."""
+        stack: list[Any] = [self._root]
+        seen: set[int] = set()
+        base = _ROOT
+        while stack:
+            value = stack.pop()
+            if not isinstance(value, dict) or id(cast(object, value)) in seen:
+                continue
+            items = cast("dict[str, Any]", value)
+            seen.add(id(items))
+            base = self._bases.get(id(items), base)
+            found = [
+                self._target(base, reference)
+                for keyword in self._draft.references
+                if isinstance(reference := items.get(keyword), str)
+            ]
+            stack.extend(reversed([*found, *self._children(items, definitions=False)]))
+
+    def _target(self, base: str, reference: str) -> Any:
+        document, _, fragment = reference.partition("#")
+        uri = _join(base, document).partition("#")[0] if document else base
+        if uri not in self._documents:
+            if uri == self._draft.uri:
+                return None
+            raise _absent(
+                uri, "Retrieving external resources is not supported once the registry is populated"
+            )
+        fragment = unquote(fragment)
+        value = self._documents[uri]
+        if not fragment:
+            return value
+        if not fragment.startswith("/"):
+            if (uri, fragment) not in self._anchors:
+                raise _Found(f"Anchor '{fragment}' does not exist")
+            return None
+        for part in fragment[1:].split("/"):
+            value = _step(value, part.replace("~1", "/").replace("~0", "~"))
+            if value is _NOTHING:
+                raise _Found(f"Pointer '{fragment}' does not exist")
+        return value
+
+
+def _absent(document: str, why: str) -> _Found:
+    return _Found(
+        f"Resource '{document}' is not present in a registry and retrieving it failed: {why}"
+    )
+
+
+def _is_in_use(keyword: str, items: dict[str, Any]) -> bool:
+    """Whether a validator would look into the schema under a keyword without a reference to it."""
+    if keyword == "if":
+        return "then" in items or "else" in items
+    if keyword in ("then", "else"):
+        return "if" in items
+    return keyword not in _UNUSED
+
+
+_NOTHING = object()
+
+
+def _step(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).get(key, _NOTHING)
+    if isinstance(value, list) and key.isdecimal() and key.isascii():
+        array = cast("list[Any]", value)
+        return array[int(key)] if len(key) < 10 and int(key) < len(array) else _NOTHING
+    return _NOTHING
+
+
+def _join(base: str, reference: str) -> str:
+    joined = urljoin(base.replace(_ROOT, _STAND_IN), reference)
+    return joined.replace(_STAND_IN, _ROOT)
+
+
+def _check_uri(reference: str) -> None:
+    wrong = _NOT_URI.search(reference)
+    if wrong is not None:
+        what = "invalid percent-encoded octet" if wrong[0] == "%" else "unexpected character"
+        place = len(reference[: wrong.start()].encode())
+        raise _Found(f"Invalid URI reference '{reference}': {what} at index {place}")
