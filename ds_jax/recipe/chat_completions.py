@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ds_jax.recipe import chat_body, chat_events, rules, schema_check, strict_schema, tool_rules
+from ds_jax.recipe import chat_body, chat_events, format_rules, rules, tool_rules
 from ds_jax.recipe.body import read_body
-from ds_jax.recipe.chat_body import ChatBody, JsonSchema, JsonSchemaFormat, PlainFormat, RegexFormat
+from ds_jax.recipe.chat_body import ChatBody, JsonSchemaFormat, PlainFormat, RegexFormat
 from ds_jax.recipe.chat_events import ChatCompletionChunkGenerator, ChatReply
 from ds_jax.recipe.chat_messages import convert_messages
 from ds_jax.recipe.conversation import Conversation, Message, ToolDefinition
@@ -217,26 +217,7 @@ def _response_schema(response_format: chat_body.ResponseFormat | None) -> tuple[
     if not isinstance(response_format, JsonSchemaFormat):
         return None, None
     given = response_format.json_schema
-    return given.schema, checked_response_schema(given)
-
-
-def checked_response_schema(given: JsonSchema) -> Any:
-    """The schema of a response format, normalised if it is strict.
-
-    Raises:
-      ConversionError: it is no schema, or outside the strict subset.
-    """
-    error = schema_check.first_error(given.schema)
-    if error is not None:
-        raise invalid_request(f"Invalid json schema: {error}")
-    if not given.strict:
-        return given.schema
-    try:
-        return strict_schema.normalize(
-            given.schema, prefix="Invalid json schema: ", top="json", may_be_empty=False
-        )
-    except strict_schema.StrictSchemaError as error:
-        raise invalid_request(str(error)) from None
+    return given.schema, format_rules.enforced_schema(given.schema, given.strict)
 
 
 def _check_values(body: ChatBody, thinking: bool, options: ConversionOptions) -> None:

@@ -15,11 +15,10 @@ from typing import Any
 from ds_jax.recipe import (
     arguments,
     decode,
+    format_rules,
     responses_history,
     responses_tools,
     rules,
-    schema_check,
-    strict_schema,
     tool_rules,
 )
 from ds_jax.recipe.body import read_body as read_json
@@ -164,7 +163,10 @@ def _convert(body: Body, raw: Any, options: ConversionOptions) -> ConversationRe
     _check_choice(body, options)
     active = _active_tools(body, offer, thinking)
     _check_json_word(text_format, messages)
-    enforced_schema = _schema(text_format)
+    schema, enforced_schema = None, None
+    if isinstance(text_format, SchemaText):
+        schema = text_format.schema
+        enforced_schema = format_rules.enforced_schema(schema, text_format.strict)
     tool_rules.check_strict(
         active.tools, has_response_format=not isinstance(text_format, PlainText)
     )
@@ -179,7 +181,7 @@ def _convert(body: Body, raw: Any, options: ConversionOptions) -> ConversationRe
         tool_choice=active.choice,
         reasoning_effort=thinking.effort,
         response_format="json_object" if isinstance(text_format, JsonText) else "text",
-        response_schema=text_format.schema if isinstance(text_format, SchemaText) else None,
+        response_schema=schema,
     )
     return ConversationRequest(
         conversation,
@@ -277,23 +279,6 @@ def _check_json_word(text_format: TextFormat, messages: list[Message]) -> None:
             "Response input messages must contain the word 'json' in some form to use"
             " 'text.format' of type 'json_object'."
         )
-
-
-def _schema(text_format: TextFormat) -> Any:
-    """The schema to enforce if the prompt shows another one, that is, if it is strict."""
-    if not isinstance(text_format, SchemaText):
-        return None
-    error = schema_check.first_error(text_format.schema)
-    if error is not None:
-        raise invalid_request(f"Invalid json schema: {error}")
-    if not text_format.strict:
-        return None
-    try:
-        return strict_schema.normalize(
-            text_format.schema, prefix="Invalid json schema: ", top="json", may_be_empty=False
-        )
-    except strict_schema.StrictSchemaError as error:
-        raise invalid_request(str(error)) from None
 
 
 def _reply(body: Body, offer: Offer, history: History) -> ResponsesReply:
