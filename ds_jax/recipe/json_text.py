@@ -29,6 +29,7 @@ _PAIRED_ESCAPES = re.compile(
 )
 # Strings, and whatever else is no bracket.
 _NOT_BRACKETS = re.compile(r'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")++')
+_CONTAINERS = frozenset({dict, list})
 _DEPTH_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 # A string, or a number that Python spells with a negative exponent (1e-05, 2.5e-07).
 _STRING_OR_SMALL = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?)(\d)(?:\.(\d+))?e-(\d+)')
@@ -148,13 +149,13 @@ def _is_too_deep(text: str, value: Any) -> bool:
     if spare <= MAX_DEPTH:
         return False
     depth = 0
-    level: list[Any] = [value] if type(value) is dict or type(value) is list else []
+    level: list[Any] = [value] if type(value) in _CONTAINERS else []
     while level:
         level = [
             item
             for container in level
-            for item in (container.values() if type(container) is dict else container)
-            if type(item) is dict or type(item) is list
+            for item in (container.values() if hasattr(container, "values") else container)
+            if type(item) in _CONTAINERS
         ]
         spare -= len(level)
         depth += 1
