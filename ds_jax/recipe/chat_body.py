@@ -13,7 +13,7 @@ import dataclasses
 from typing import Any
 
 from ds_jax.recipe import decode
-from ds_jax.recipe.decode import DecodeError, optional, required
+from ds_jax.recipe.decode import DecodeError, defaulted, optional, required
 from ds_jax.recipe.rules import EFFORT_WORDS
 from ds_jax.recipe.tool_rules import NamedTool
 
@@ -32,7 +32,7 @@ class ImageUrl:
     """Where an image is, and how closely to look at it."""
 
     url: str = required(decode.string)
-    detail: Any = optional(decode.words("low", "high", "original", "auto"))
+    detail: Any = defaulted(decode.option(decode.words("low", "high", "original", "auto")), "high")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -116,7 +116,6 @@ def _convert(body: ChatBody, options: ConversionOptions) -> ConversationRequest:
         images=version is ModelVersion.DeepseekV41Flash,
         image_token=options.special_tokens.image,
     )
-    _check_prefix_place(messages)
     messages = rules.settle_reasoning(
         messages,
         thinking=thinking.on,
@@ -124,6 +123,7 @@ def _convert(body: ChatBody, options: ConversionOptions) -> ConversationRequest:
         options=options,
         field="reasoning_content",
     )
+    _check_prefix_place(messages)
     json_object = isinstance(body.response_format, PlainFormat) and body.response_format.json_object
     if json_object and not rules.mentions_json(messages):
         raise invalid_request(

@@ -152,7 +152,7 @@ def _file(block: body.FileBlock, path: str) -> body.ImageUrl:
         )
     if block.file_data is None:
         raise invalid_request(f"{path}: file must have a file_id or file_data")
-    fault = image_rules.data_url_fault(block.file_data)
+    fault = image_rules.file_fault(block.file_data)
     if fault is DataUrlFault.MEDIA_TYPE:
         raise _unsupported(path, "file")
     if fault is not None:

@@ -43,13 +43,16 @@ def link_length(url: str) -> int:
 
 
 def data_url_fault(url: str) -> DataUrlFault | None:
-    """What is wrong with a data URL as an image; None if nothing is.
+    """What is wrong with a data URL as an image in base64; None if nothing is.
 
     Follows the URL and forgiving base64 rules of the WHATWG, so blanks, percent escapes, missing
     padding and a fragment at the end are accepted.
     """
-    if "base64," not in url:
-        return DataUrlFault.FORMAT
+    return file_fault(url) if "base64," in url else DataUrlFault.FORMAT
+
+
+def file_fault(url: str) -> DataUrlFault | None:
+    """What is wrong with a data URL as an image in any spelling; None if nothing is."""
     rest = _after_scheme(url)
     if rest is None:
         return DataUrlFault.FORMAT

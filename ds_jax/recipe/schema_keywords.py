@@ -104,7 +104,7 @@ _DRAFT_4 = {
     **_kinds(some_names="required", some_values="enum"),
     **_kinds(boolean_or_schema="additionalItems additionalProperties"),
 }
-for _word in ("$id", "$ref", "examples", "contentMediaType", "contentEncoding"):
+for _word in ("$id", "examples", "contentMediaType", "contentEncoding"):
     _DRAFT_4.pop(_word, None)
 
 _VALIDATION = {
