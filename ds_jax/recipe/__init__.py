@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         DeepseekV4Encoding,
         DeepseekV41Encoding,
     )
-    from ds_jax.recipe.explain import explain
+    from ds_jax.recipe.explanation import explain
     from ds_jax.recipe.image_fetch import ReqwestImageFetcher
     from ds_jax.recipe.images import (
         CalcResizeError,
@@ -118,7 +118,7 @@ _MODULES = {
     "Tokenizer": "tokenizer",
     "DeepseekV41Encoding": "encoding",
     "DeepseekV4Encoding": "encoding",
-    "explain": "explain",
+    "explain": "explanation",
     "ConversionOptions": "options",
     "EncryptedContentBehavior": "options",
     "ModelVersion": "options",

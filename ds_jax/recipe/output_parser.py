@@ -48,7 +48,6 @@ class OutputParser:
         "_action",
         "_calls",
         "_decided",
-        "_given",
         "_keep_reasoning",
         "_name",
         "_node",
@@ -59,6 +58,7 @@ class OutputParser:
         "_stage",
         "_stages",
         "_start",
+        "_taken",
         "_thinking_mode",
         "has_reasoning",
         "plain_delta",
@@ -94,10 +94,10 @@ class OutputParser:
         """Symbols whose action is known."""
         self._start = 0
         """Symbols of the first piece whose deltas were told."""
-        self._given = 0
+        self._taken = 0
         """Symbols of the first piece whose action is known."""
         self._action: Action | None = None
-        """The action of the symbols from `_start` to `_given`, or of those before."""
+        """The action of the symbols from `_start` to `_taken`, or of those before."""
         self._spoken = False
         """Whether a fixed text was told in this run of its action."""
         self._name: list[str] = []
@@ -108,9 +108,10 @@ class OutputParser:
         """Whether any reasoning text was told."""
         self.reasoning: list[str] = []
         """The reasoning told by `feed` and `finish`."""
-        self.plain_search: Callable[[str], object] | None = None
-        """Set while a piece in which it finds nothing is just a `plain_delta` of that text."""
-        self.plain_delta: type[ContentDelta] | type[ReasoningDelta] = ContentDelta
+        self.plain_search: Callable[[str], object] = _never_plain
+        """Returns None for a piece to which one action applies, because nothing is held."""
+        self.plain_delta: type[ContentDelta] | type[ReasoningDelta] | None = None
+        """What such a piece becomes as it is; None: ask `feed`."""
         self._run_starts: list[int] = []
         self._stage: Stage
         self._node: Node
@@ -135,6 +136,9 @@ class OutputParser:
         Complexity: linear in the text and in what was held back.
         """
         out: list[Delta] = []
+        if self.plain_search(text) is None:
+            self._tell((text, logprobs), 0, len(text), out)
+            return out
         self._pieces.append((text, logprobs))
         self._read(text, kind, out)
         if self.stop_sequence is None:
@@ -198,12 +202,13 @@ class OutputParser:
 
     def _look_ahead(self) -> None:
         default, matcher = self._stage.default, self._stage.matcher
-        self.plain_search = None
+        self.plain_search, self.plain_delta = _never_plain, None
         if self._node is matcher.root and self._action is default and not self._pieces:
+            self.plain_search = matcher.trigger.search
             if default.does is Does.CONTENT:
-                self.plain_search, self.plain_delta = matcher.trigger.search, ContentDelta
-            elif default.does is Does.REASONING:
-                self.plain_search, self.plain_delta = matcher.trigger.search, ReasoningDelta
+                self.plain_delta = ContentDelta
+            elif default.does is Does.REASONING and self.has_reasoning:
+                self.plain_delta = ReasoningDelta
 
     def _decide(self, action: Action, count: int, out: list[Delta]) -> None:
         """Applies an action to the next symbols; empty pieces get the action before them."""
@@ -211,20 +216,20 @@ class OutputParser:
         if not count and self._action is None:
             return
         if count and action is not self._action:
-            if self._given > self._start:
-                self._tell(self._pieces[0], self._start, self._given, out)
-            self._start = self._given
+            if self._taken > self._start:
+                self._tell(self._pieces[0], self._start, self._taken, out)
+            self._start = self._taken
             self._action, self._spoken = action, False
         while self._pieces:
             piece = self._pieces[0]
-            room = len(piece[0]) - self._given
+            room = len(piece[0]) - self._taken
             if room > count:
-                self._given += count
+                self._taken += count
                 break
             count -= room
             self._tell(piece, self._start, len(piece[0]), out)
             self._pieces.popleft()
-            self._start = self._given = 0
+            self._start = self._taken = 0
 
     def _tell(self, piece: _Piece, start: int, stop: int, out: list[Delta]) -> None:
         """Adds the delta of a stretch of one piece under the current action."""
@@ -264,6 +269,10 @@ class OutputParser:
         letters = "".join(secrets.choice(_ALPHANUMERIC) for _ in range(20))
         index, self._calls = self._calls, self._calls + 1
         return f"call_{index:02d}_{mark}{letters}{secrets.randbelow(10_000):04d}"
+
+
+def _never_plain(text: str) -> object:
+    return text
 
 
 def _first_stage(options: ParsingOptions) -> At:

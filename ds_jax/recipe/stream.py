@@ -6,9 +6,8 @@ generator of one protocol does. In: `InferenceChunk`s. Out: the generator's even
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ds_jax.recipe import arguments
 from ds_jax.recipe.deltas import Delta, Finished, FinishedReason, ReasoningDelta
@@ -24,13 +23,6 @@ if TYPE_CHECKING:
     from ds_jax.recipe.output_parser import Logprobs
 
 __all__ = ["InferenceChunk", "InferenceFinishReason", "PromptUsage", "StreamProcessor"]
-
-
-class _State(enum.Enum):
-    WAITING = enum.auto()
-    RUNNING = enum.auto()
-    FINISHED = enum.auto()
-    CLOSED = enum.auto()
 
 
 class StreamProcessor:
@@ -70,7 +62,9 @@ class StreamProcessor:
         generator._take()
         self._generator = generator
         self._tokenizer = tokenizer
-        self._counts_reasoning = tokenizer is not None and bool(options.thinking_initial_stage)
+        self._counts_reasoning = (
+            tokenizer is not None and options.thinking_initial_stage is not None
+        )
         self._parser = OutputParser(
             options,
             thinking_mode=generator._thinking_mode,
@@ -78,12 +72,12 @@ class StreamProcessor:
         )
         self._pieces = None if tokenizer is None else TokenPieces(tokenizer)
         self._completion_tokens = 0
-        self._state = _State.WAITING
+        self._state: Literal["waiting", "running", "finished", "closed"] = "waiting"
 
     @property
     def finished(self) -> bool:
         """Whether the stream ended normally and was not closed since."""
-        return self._state is _State.FINISHED
+        return self._state == "finished"
 
     def push(self, chunk: InferenceChunk) -> list[Any]:
         """Processes one update.
@@ -102,23 +96,19 @@ class StreamProcessor:
         """
         if type(chunk) is not InferenceChunk:
             chunk = arguments.record("chunk", chunk, InferenceChunk)
-        state = self._state
-        if state is _State.RUNNING:
-            events: list[Any] = []
-        else:
-            if state is not _State.WAITING:
-                raise self._ended()
-            events = self._begin(chunk)
+        begun = None if self._state == "running" else self._begin(chunk)
         kind = chunk._kind
         if kind == "text":
-            events += self._piece(chunk._value, TEXT, chunk._extra, None)
+            events = self._piece(chunk._value, TEXT, chunk._extra, None)
         elif kind == "tokens":
-            events += self._tokens(chunk._value, chunk._extra)
+            events = self._tokens(chunk._value, chunk._extra)
         elif kind == "finish":
-            return events + self._end(_REASONS[chunk._value])
+            events = self._end(_REASONS[chunk._value])
+        else:
+            events: list[Any] = []
         if self._parser.stop_sequence is not None:
-            events += self._close_with("stop_sequence")
-        return events
+            events = [*events, *self._close_with("stop_sequence")]
+        return events if begun is None else [*begun, *events]
 
     def finish(self) -> list[Any]:
         """Ends the input; the finish reason is "stop" if the backend gave none.
@@ -129,24 +119,21 @@ class StreamProcessor:
         Raises:
           RuntimeError: the stream was closed.
         """
-        if self._state is _State.FINISHED:
+        if self._state == "finished":
             return []
-        if self._state is _State.CLOSED:
-            raise self._ended()
-        events = [] if self._state is _State.RUNNING else self._begin(None)
-        return events + self._end("stop")
+        begun = [] if self._state == "running" else self._begin(None)
+        return [*begun, *self._end("stop")]
 
     def close(self) -> None:
         """Ends the stream without events."""
-        self._state = _State.CLOSED
+        self._state = "closed"
         self._pieces = None
 
-    def _ended(self) -> RuntimeError:
-        how = "has finished" if self._state is _State.FINISHED else "is closed"
-        return RuntimeError(f"stream processor {how}")
-
     def _begin(self, chunk: InferenceChunk | None) -> list[Any]:
-        self._state = _State.RUNNING
+        if self._state != "waiting":
+            how = "has finished" if self._state == "finished" else "is closed"
+            raise RuntimeError(f"stream processor {how}")
+        self._state = "running"
         if chunk is not None and chunk._kind == "ready":
             return self._generator._start(chunk._value, chunk._extra)
         return self._generator._start(PromptUsage(), None)
@@ -179,11 +166,11 @@ class StreamProcessor:
     def _piece(self, text: str, kind: int, num_tokens: int, logprobs: Logprobs) -> list[Any]:
         self._completion_tokens += num_tokens
         parser = self._parser
-        search = parser.plain_search
-        if search is not None and search(text) is None:
-            if self._counts_reasoning and parser.plain_delta is ReasoningDelta:
+        make = parser.plain_delta
+        if make is not None and parser.plain_search(text) is None:
+            if self._counts_reasoning and make is ReasoningDelta:
                 parser.reasoning.append(text)
-            return self._generator._add(parser.plain_delta(text, logprobs))
+            return self._generator._add(make(text, logprobs))
         return self._add(parser.feed(text, kind, logprobs))
 
     def _add(self, deltas: Iterable[Delta]) -> list[Any]:
@@ -193,11 +180,10 @@ class StreamProcessor:
         """Flushes what is held; a call that only the flush announces does not count as one."""
         if reason == "tool_calls" and not self._parser.has_calls:
             reason = "stop"
-        events = self._add(self._parser.finish())
-        return events + self._close_with(reason)
+        return [*self._add(self._parser.finish()), *self._close_with(reason)]
 
     def _close_with(self, reason: FinishedReason) -> list[Any]:
-        self._state = _State.FINISHED
+        self._state = "finished"
         reasoning_tokens = None
         if self._tokenizer is not None and self._counts_reasoning:
             text = "".join(self._parser.reasoning)
