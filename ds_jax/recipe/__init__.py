@@ -39,17 +39,16 @@ if TYPE_CHECKING:
         DeepseekV41Encoding,
     )
     from ds_jax.recipe.explanation import explain
+    from ds_jax.recipe.image_errors import ImageError
     from ds_jax.recipe.image_fetch import ReqwestImageFetcher
-    from ds_jax.recipe.images import (
-        CalcResizeError,
-        ImageError,
+    from ds_jax.recipe.image_preprocess import (
         ImageInfo,
-        ImageQuota,
-        ImageResolver,
-        MultiModalData,
         OpenCvImagePreprocessor,
         PreprocessOptions,
     )
+    from ds_jax.recipe.image_resolve import ImageResolver
+    from ds_jax.recipe.image_size import CalcResizeError
+    from ds_jax.recipe.images import ImageQuota, MultiModalData
     from ds_jax.recipe.inference import (
         InferenceChunk,
         InferenceFinishReason,
@@ -150,14 +149,14 @@ _MODULES = {
     "MessagesChunkGenerator": "messages_events",
     "MessagesResponse": "messages_response",
     "MessagesStreamEvent": "messages_events",
-    "CalcResizeError": "images",
-    "ImageError": "images",
-    "ImageInfo": "images",
+    "CalcResizeError": "image_size",
+    "ImageError": "image_errors",
+    "ImageInfo": "image_preprocess",
     "ImageQuota": "images",
-    "ImageResolver": "images",
+    "ImageResolver": "image_resolve",
     "MultiModalData": "images",
-    "OpenCvImagePreprocessor": "images",
-    "PreprocessOptions": "images",
+    "OpenCvImagePreprocessor": "image_preprocess",
+    "PreprocessOptions": "image_preprocess",
     "ReqwestImageFetcher": "image_fetch",
 }
 
