@@ -12,7 +12,9 @@ import re
 # Before each of these, blanks may stand.
 _OPENING = ("{", '"input"', ":", '"')
 _BLANKS = " \t\n\f\r"
-_PLAIN = re.compile(r'[^"\\]+')
+# Text up to the closing quote or to an escape that needs more care.
+_PLAIN = re.compile(r'(?:[^"\\]++|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})*+')
+_ESCAPE = re.compile(r"\\(?:u(....)|(.))")
 _SIMPLE = {
     '"': '"',
     "\\": "\\",
@@ -90,21 +92,20 @@ class InputDecoder:
         parts: list[str] = []
         position = start
         while position < len(piece):
-            character = piece[position]
             if self._held:
-                parts.append(self._escape(character))
+                parts.append(self._escape(piece[position]))
                 position += 1
-            elif character == "\\":
-                self._held.append(character)
+                continue
+            plain = _PLAIN.match(piece, position)
+            assert plain is not None, "an empty text always matches"
+            text, position = plain[0], plain.end()
+            parts.append(_ESCAPE.sub(_unescaped, text) if "\\" in text else text)
+            if position < len(piece):
+                self._stopped = piece[position] == '"'
+                if self._stopped:
+                    break
+                self._held.append("\\")
                 position += 1
-            elif character == '"':
-                self._stopped = True
-                break
-            else:
-                plain = _PLAIN.match(piece, position)
-                assert plain is not None, "a character that is neither quote nor backslash"
-                parts.append(plain[0])
-                position = plain.end()
         return "".join(parts)
 
     def _escape(self, character: str) -> str:
@@ -134,3 +135,7 @@ class InputDecoder:
                 return chr(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
             return written
         return ""
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return _SIMPLE[match[2]] if match[1] is None else chr(int(match[1], 16))
