@@ -5,7 +5,8 @@ Decides which mistakes are whose. Never formats HTTP bodies. In: nothing. Out: e
 | class | raised | meaning |
 |---|---|---|
 | `ConfigError` | at start-up, before device work | config, checkpoint, mesh or platform unusable |
-| `RequestError` | before the engine sees the request | one request is invalid; the rest goes on |
+| `RequestError` | before the engine runs the request | one request is invalid; the rest goes on |
+| `StepError` | while sequences run | the sequences of one step ended; the rest goes on |
 
 Every message says what was given, what is allowed, and what to do.
 """
@@ -47,3 +48,7 @@ class RequestError(DsJaxError):
         self.status = status
         self.param = param
         self.code = code
+
+
+class StepError(DsJaxError):
+    """A step of the device that failed, or failed for one sequence; ends only those it touched."""

@@ -10,16 +10,17 @@ import dataclasses
 import enum
 import math
 
-from ds_jax.errors import RequestError
+from ds_jax.errors import DsJaxError, RequestError
 
 
 class FinishReason(enum.StrEnum):
     """Why a sequence ended."""
 
-    STOP = "stop"  # the end token or a stop token
+    STOP = "stop"  # the end token, a stop token or a stop string
     LENGTH = "length"  # max_tokens or the context is full
     CANCELLED = "cancelled"  # the caller went away
-    ERROR = "error"  # this sequence failed; others went on
+    DEADLINE = "deadline"  # the request's time was over
+    ERROR = "error"  # this sequence was refused or failed; others went on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,7 @@ class SamplingParams:
         With a seed, the tokens do not depend on batch, preemption or cache.
       stop_token_ids: further tokens that end the sequence; they are not part of the result.
       ignore_eos: go on past the model's end token.
+      stop: strings that end the sequence as soon as one is complete; the text ends in front of it.
     """
 
     max_tokens: int = 128
@@ -44,6 +46,7 @@ class SamplingParams:
     seq_seed: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self):
         _check_int("max_tokens", self.max_tokens, 1, None)
@@ -61,6 +64,22 @@ class SamplingParams:
             _check_int("stop_token_ids", token, 0, None)
         if type(self.ignore_eos) is not bool:
             _fail("ignore_eos", self.ignore_eos, "must be true or false")
+        for text in self.stop:
+            if type(text) is not str or not text:
+                _fail("stop", text, "must be a string of at least one character")
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSpan:
+    """Where an image stands in a prompt.
+
+    Attributes:
+      start: position of its first placeholder token.
+      digest: hash of its content; equal images have equal digests.
+    """
+
+    start: int
+    digest: bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,34 +90,38 @@ class GenerateRequest:
       request_id: the caller's name for it; events carry it.
       prompt_token_ids: the prompt, at least one token.
       params: how it is sampled.
+      priority: a higher one goes first; 0 is usual. It shortens the wait, it does not push a
+        running request out.
+      deadline_s: seconds after its arrival at which it ends, finished or not; None: never.
+      tenant: cached prefixes are shared within a tenant only.
+      images: the images of the prompt, in order.
+      reuse_prefix: start from a cached prefix; False: compute every row of the prompt.
     """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams = dataclasses.field(default_factory=SamplingParams)
+    priority: int = 0
+    deadline_s: float | None = None
+    tenant: str = ""
+    images: tuple[ImageSpan, ...] = ()
+    reuse_prefix: bool = True
 
     def __post_init__(self):
         if not self.prompt_token_ids:
             _fail("prompt_token_ids", [], "must hold at least one token")
         for token in self.prompt_token_ids:
             _check_int("prompt_token_ids", token, 0, None)
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenEvent:
-    """One generated token, or the end of a sequence.
-
-    Attributes:
-      request_id: the request it belongs to.
-      index: number of the token in the output, from 0.
-      token_id: None in an event that only reports the end.
-      finish_reason: set on the last event of a sequence.
-    """
-
-    request_id: str
-    index: int
-    token_id: int | None
-    finish_reason: FinishReason | None = None
+        _check_int("priority", self.priority, -(2**31), 2**31 - 1)
+        if self.deadline_s is not None:
+            _check_float("deadline_s", self.deadline_s)
+            if self.deadline_s <= 0:
+                _fail("deadline_s", self.deadline_s, "must be above 0")
+        last = -1
+        for image in self.images:
+            if not last < image.start < len(self.prompt_token_ids):
+                _fail("images", image.start, "must start inside the prompt, in ascending order")
+            last = image.start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +136,42 @@ class Usage:
     def total_tokens(self) -> int:
         """Prompt and completion together."""
         return self.prompt_tokens + self.completion_tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenLogprob:
+    """Log probability of a token, and of the `top` most likely ones as (id, log probability)."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One generated token, or the end of a sequence.
+
+    Attributes:
+      request_id: the request it belongs to.
+      index: number of the token in the output, from 0.
+      token_id: None in an event that only reports the end.
+      finish_reason: set on the last event of a sequence.
+      text: the token's part of the text, only where the request has stop strings; the pieces of
+        all events end exactly in front of the string that stopped.
+      logprob: only where it was asked for.
+      matched_stop: the stop string that ended the sequence, in the last event.
+      usage: token counts, in the last event of a sequence that an engine ran.
+      error: why the sequence was refused or failed, in the last event.
+    """
+
+    request_id: str
+    index: int
+    token_id: int | None
+    finish_reason: FinishReason | None = None
+    text: str | None = None
+    logprob: TokenLogprob | None = None
+    matched_stop: str | None = None
+    usage: Usage | None = None
+    error: DsJaxError | None = None
 
 
 @dataclasses.dataclass(frozen=True)

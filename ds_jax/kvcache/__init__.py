@@ -1,0 +1,1 @@
+"""Pages of cached rows and who may use them again, on the host."""
