@@ -180,7 +180,7 @@ def _declared_tools(body: ChatBody) -> list[ToolDefinition]:
         function = entry.function
         tool_rules.check_name(function.name, f"tools[{index}].function.name")
         tools.append(
-            ToolDefinition(
+            ToolDefinition.sharing(
                 function.name, function.description, function.parameters, function.strict
             )
         )

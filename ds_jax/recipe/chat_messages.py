@@ -54,15 +54,12 @@ def convert_messages(
         if isinstance(message, body.Tool):
             _answer(answered, open_calls, message.tool_call_id, index)
             open_calls -= 1
-            content = reader.read(message.content, index)
-            result = ToolMessage(content.text, message.tool_call_id, content.sources)
-            converted.append(content.placed(result))
+            converted.append(_tool(message, reader, index))
             continue
         if open_calls:
             raise _unanswered()
         if isinstance(message, body.User):
-            content = reader.read(message.content, index)
-            converted.append(content.placed(UserMessage(content.text, content.sources)))
+            converted.append(_user(message, reader, index))
         elif isinstance(message, body.Assistant):
             converted.append(_assistant(message, reader, index))
             answered = {call.id: False for call in message.tool_calls or ()}
@@ -76,6 +73,20 @@ def convert_messages(
     if open_calls:
         raise _unanswered()
     return converted
+
+
+def _user(message: body.User, reader: ContentReader, index: int) -> UserMessage:
+    if isinstance(message.content, str):
+        return UserMessage(message.content)
+    content = reader.read(message.content, index)
+    return content.placed(UserMessage(content.text, content.sources))
+
+
+def _tool(message: body.Tool, reader: ContentReader, index: int) -> ToolMessage:
+    if isinstance(message.content, str):
+        return ToolMessage(message.content, message.tool_call_id)
+    content = reader.read(message.content, index)
+    return content.placed(ToolMessage(content.text, message.tool_call_id, content.sources))
 
 
 def _assistant(message: body.Assistant, reader: ContentReader, index: int) -> AssistantMessage:

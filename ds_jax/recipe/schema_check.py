@@ -54,9 +54,9 @@ def _schema(value: Any, draft: Draft) -> None:
         expected = 'types "boolean", "object"' if draft.booleans else 'type "object"'
         raise _Found(f"{dumps_compact(value)} is not of {expected}")
     items = cast("dict[str, Any]", value)
-    for keyword, kind in draft.keywords.items():
-        if keyword in items:
-            _CHECKS[kind](items[keyword], draft)
+    rank = draft.rank
+    for keyword in sorted(filter(rank.__contains__, items), key=rank.__getitem__):
+        _CHECKS[draft.keywords[keyword]](items[keyword], draft)
     if draft.id_keyword == "id":
         for keyword in ("minimum", "maximum"):
             if f"exclusiveM{keyword[1:]}" in items and keyword not in items:

@@ -26,6 +26,8 @@ class Draft:
       id_keyword: what names a schema's URI.
       ref_alone: whether keywords beside `$ref` have no effect.
       references: the keywords that refer to another schema.
+      rank: the place of each keyword in that order.
+      subschemas: the keywords that hold schemas, with their kinds.
     """
 
     uri: str
@@ -35,10 +37,14 @@ class Draft:
     ref_alone: bool = False
     references: tuple[str, ...] = ("$ref",)
 
-    @property
-    def subschemas(self) -> dict[str, str]:
-        """The keywords that hold schemas, with their kinds."""
-        return {name: kind for name, kind in self.keywords.items() if kind in _SUBSCHEMA_KINDS}
+    rank: Mapping[str, int] = dataclasses.field(init=False)
+    subschemas: Mapping[str, str] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        rank = {keyword: index for index, keyword in enumerate(self.keywords)}
+        object.__setattr__(self, "rank", rank)
+        subschemas = {key: kind for key, kind in self.keywords.items() if kind in _SUBSCHEMA_KINDS}
+        object.__setattr__(self, "subschemas", subschemas)
 
 
 def draft_of(uri: object) -> Draft | None:

@@ -47,9 +47,12 @@ class _References:
         self._documents: dict[str, Any] = {_ROOT: schema}
         self._anchors: set[tuple[str, str]] = set()
         self._bases: dict[int, str] = {}
+        self._refers = False
 
     def check(self) -> None:
         self._collect()
+        if not self._refers:
+            return
         for value, base in self._everything():
             if isinstance(reference := value.get("$ref"), str):
                 self._check_document(base, reference)
@@ -70,6 +73,8 @@ class _References:
                 if isinstance(anchor := items.get(keyword), str):
                     self._anchors.add((base, anchor))
             self._bases[id(items)] = base
+            if not self._refers:
+                self._refers = any(keyword in items for keyword in self._draft.references)
             children = [(child, base) for child in self._children(items, definitions=True)]
             stack.extend(reversed(children))
 

@@ -109,7 +109,9 @@ def _prepared(tool: ToolDefinition, strict: bool, may_lack_parameters: bool) -> 
 
 
 def _with_parameters(tool: ToolDefinition, parameters: Any) -> ToolDefinition:
-    return ToolDefinition(tool.name, tool.description, parameters, tool.strict, tool.defer_loading)
+    return ToolDefinition.sharing(
+        tool.name, tool.description, parameters, tool.strict, tool.defer_loading
+    )
 
 
 def _check_parameters(name: str, parameters: Any) -> None:
