@@ -263,6 +263,8 @@ class ChatCompletionChunkGenerator(ChunkGenerator):
 
     def _finish(self, finished: Finished) -> list[ChatCompletionChunk]:
         reason = "stop" if finished.reason == "stop_sequence" else finished.reason
+        if not self._thinking_mode:
+            finished = dataclasses.replace(finished, reasoning_tokens=None)
         closing = Closing(reason, self._tally.add(finished, self._prompt_usage))
         return [ChatCompletionChunk(self._frame, closing, 0)]
 
