@@ -8,7 +8,6 @@ In: chunks of ids, with or without log probabilities. Out: pieces.
 from __future__ import annotations
 
 import codecs
-import dataclasses
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -22,18 +21,12 @@ RawLogprobs: TypeAlias = Sequence[tuple[float, Sequence[tuple[int, float]]]]
 _REPLACEMENT = "\ufffd"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Piece:
-    """Text that came at once; `kind` is `marker_match.CONTROL` or `TOKEN`.
+Piece: TypeAlias = tuple[str, int, int, tuple[TokenLogprob, ...] | None]
+"""Text that came at once, `marker_match.CONTROL` or `TOKEN`, number of ids, log probabilities.
 
-    The text of ordinary ids is empty only when they are all outside the vocabulary; it is counted
-    but is no piece for the parser.
-    """
-
-    text: str
-    kind: int
-    num_tokens: int
-    logprobs: tuple[TokenLogprob, ...] | None
+The text of ordinary ids is empty only when they are all outside the vocabulary: they are counted
+but are no piece for the parser.
+"""
 
 
 class TokenPieces:
@@ -51,21 +44,16 @@ class TokenPieces:
         "_logprobs",
         "_num_held",
         "_tokenizer",
-        "whole",
+        "_whole",
     )
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._control = tokenizer.control_ids
-        self.whole: dict[int, str] = {}
+        self._whole: dict[int, str] = {}
         """Text of ordinary ids met before that are whole characters."""
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._clear()
-
-    @property
-    def holds(self) -> bool:
-        """Whether ids wait for more."""
-        return self._num_held > 0
 
     def push(self, ids: Sequence[int], logprobs: RawLogprobs | None) -> list[Piece]:
         """The pieces that are complete after these ids.
@@ -76,13 +64,17 @@ class TokenPieces:
 
         Complexity: linear in the ids; held ids are never decoded twice.
         """
+        if logprobs is None and not self._num_held and len(ids) == 1:
+            text = self._whole.get(ids[0])
+            if text is not None:
+                return [(text, TOKEN, 1, None)]
         pieces: list[Piece] = []
         for index, token_id in enumerate(ids):
             entry = None if logprobs is None else self._entry(token_id, *logprobs[index])
             if token_id in self._control:
                 self._flush(pieces, final=True)
                 text = self.bytes_of(token_id).decode("utf-8", errors="replace")
-                pieces.append(Piece(text, CONTROL, 1, None if entry is None else (entry,)))
+                pieces.append((text, CONTROL, 1, None if entry is None else (entry,)))
             else:
                 self._hold(token_id, entry)
         self._flush(pieces, final=False)
@@ -105,10 +97,10 @@ class TokenPieces:
             self._logprobs = None
         elif self._logprobs is not None:
             self._logprobs.append(entry)
-        if token_id not in self.whole:
+        if token_id not in self._whole:
             text = data.decode("utf-8", errors="replace")
             if text and not text.endswith(_REPLACEMENT) and text.encode() == data:
-                self.whole[token_id] = text
+                self._whole[token_id] = text
 
     def _flush(self, pieces: list[Piece], *, final: bool) -> None:
         """Ends the run of ordinary ids, unless its text is empty or ends in a broken character."""
@@ -119,7 +111,7 @@ class TokenPieces:
             return
         text = "".join(self._held) + self._decoder.decode(b"", final=True)
         logprobs = None if self._logprobs is None else tuple(self._logprobs)
-        pieces.append(Piece(text, TOKEN, self._num_held, logprobs))
+        pieces.append((text, TOKEN, self._num_held, logprobs))
         self._decoder.reset()
         self._clear()
 

@@ -7,20 +7,17 @@ generator of one protocol does. In: `InferenceChunk`s. Out: the generator's even
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ds_jax.recipe import arguments
 from ds_jax.recipe.deltas import Delta, Finished, FinishedReason, ReasoningDelta
-from ds_jax.recipe.detokenize import RawLogprobs, TokenPieces
+from ds_jax.recipe.detokenize import Piece, RawLogprobs, TokenPieces
 from ds_jax.recipe.generator import ChunkGenerator
 from ds_jax.recipe.inference import InferenceChunk, InferenceFinishReason, PromptUsage
-from ds_jax.recipe.marker_match import TEXT, TOKEN
+from ds_jax.recipe.marker_match import TEXT
 from ds_jax.recipe.output_parser import OutputParser
 from ds_jax.recipe.parse import ParsingOptions
 from ds_jax.recipe.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from ds_jax.recipe.output_parser import Logprobs
 
 __all__ = ["InferenceChunk", "InferenceFinishReason", "PromptUsage", "StreamProcessor"]
 
@@ -83,7 +80,8 @@ class StreamProcessor:
         """Processes one update.
 
         Args:
-          chunk: the update; the first one, of any kind, starts the stream.
+          chunk: the update; the first one starts the stream, unless it holds only ids without
+            whole characters.
 
         Returns:
           The events it causes; a stop string or a finish update ends the stream in the same call.
@@ -96,18 +94,18 @@ class StreamProcessor:
         """
         if type(chunk) is not InferenceChunk:
             chunk = arguments.record("chunk", chunk, InferenceChunk)
-        begun = None if self._state == "running" else self._begin(chunk)
+        if self._state != "running":
+            self._check_open()
         kind = chunk._kind
+        pieces: list[Piece] = []
         if kind == "text":
-            events = self._piece(chunk._value, TEXT, chunk._extra, None)
+            pieces = [(chunk._value, TEXT, chunk._extra, None)]
         elif kind == "tokens":
-            events = self._tokens(chunk._value, chunk._extra)
-        elif kind == "finish":
-            events = self._end(_REASONS[chunk._value])
-        else:
-            events: list[Any] = []
-        if self._parser.stop_sequence is not None:
-            events = [*events, *self._close_with("stop_sequence")]
+            pieces = self._decoded(chunk._value, chunk._extra)
+            if not pieces:
+                return []
+        begun = None if self._state == "running" else self._begin(chunk)
+        events = self._end(_REASONS[chunk._value]) if kind == "finish" else self._read(pieces)
         return events if begun is None else [*begun, *events]
 
     def finish(self) -> list[Any]:
@@ -121,6 +119,7 @@ class StreamProcessor:
         """
         if self._state == "finished":
             return []
+        self._check_open()
         begun = [] if self._state == "running" else self._begin(None)
         return [*begun, *self._end("stop")]
 
@@ -129,18 +128,19 @@ class StreamProcessor:
         self._state = "closed"
         self._pieces = None
 
-    def _begin(self, chunk: InferenceChunk | None) -> list[Any]:
-        if self._state != "waiting":
+    def _check_open(self) -> None:
+        if self._state in ("finished", "closed"):
             how = "has finished" if self._state == "finished" else "is closed"
             raise RuntimeError(f"stream processor {how}")
+
+    def _begin(self, chunk: InferenceChunk | None) -> list[Any]:
         self._state = "running"
         if chunk is not None and chunk._kind == "ready":
             return self._generator._start(chunk._value, chunk._extra)
         return self._generator._start(PromptUsage(), None)
 
-    def _tokens(self, ids: tuple[int, ...], logprobs: RawLogprobs | None) -> list[Any]:
-        pieces = self._pieces
-        if pieces is None:
+    def _decoded(self, ids: tuple[int, ...], logprobs: RawLogprobs | None) -> list[Piece]:
+        if self._pieces is None:
             self.close()
             raise RuntimeError("token chunk received without a tokenizer")
         if logprobs is not None and len(logprobs) != len(ids):
@@ -149,29 +149,26 @@ class StreamProcessor:
                 f"invalid log probabilities: {len(logprobs)} log probabilities for "
                 f"{len(ids)} token IDs"
             )
-        if logprobs is None and len(ids) == 1 and not pieces.holds:
-            text = pieces.whole.get(ids[0])
-            if text is not None:
-                return self._piece(text, TOKEN, 1, None)
-        events: list[Any] = []
-        for piece in pieces.push(ids, logprobs):
-            if not piece.text:
-                self._completion_tokens += piece.num_tokens
-                continue
-            events += self._piece(piece.text, piece.kind, piece.num_tokens, piece.logprobs)
-            if self._parser.stop_sequence is not None:
-                break
-        return events
+        return self._pieces.push(ids, logprobs)
 
-    def _piece(self, text: str, kind: int, num_tokens: int, logprobs: Logprobs) -> list[Any]:
-        self._completion_tokens += num_tokens
-        parser = self._parser
-        make = parser.plain_delta
-        if make is not None and parser.plain_search(text) is None:
-            if self._counts_reasoning and make is ReasoningDelta:
-                parser.reasoning.append(text)
-            return self._generator._add(make(text, logprobs))
-        return self._add(parser.feed(text, kind, logprobs))
+    def _read(self, pieces: list[Piece]) -> list[Any]:
+        """The events of the pieces up to the end of the stream."""
+        events: list[Any] = []
+        parser, add = self._parser, self._generator._add
+        for text, kind, num_tokens, logprobs in pieces:
+            self._completion_tokens += num_tokens
+            if not text and kind != TEXT:
+                continue
+            make = parser.plain_delta
+            if make is not None and parser.plain_search(text) is None:
+                if self._counts_reasoning and make is ReasoningDelta:
+                    parser.reasoning.append(text)
+                events += add(make(text, logprobs))
+                continue
+            events += self._add(parser.feed(text, kind, logprobs))
+            if parser.stop_sequence is not None:
+                return [*events, *self._close_with("stop_sequence")]
+        return events
 
     def _add(self, deltas: Iterable[Delta]) -> list[Any]:
         return [event for delta in deltas for event in self._generator._add(delta)]
