@@ -10,7 +10,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ds_jax.recipe import arguments
 from ds_jax.recipe.deltas import CallStart, ContentDelta, Delta, Finished, ReasoningDelta
@@ -97,7 +97,7 @@ class ResponsesChunkGenerator(ChunkGenerator):
           ValueError: a value is not a pair.
         """
         argument = "namespace_tool_map"
-        given: dict[Any, Any] = arguments.record(argument, namespace_tool_map, dict)
+        given = cast("dict[Any, Any]", arguments.record(argument, namespace_tool_map, dict))
         names = {arguments.text(argument, name): _pair(pair) for name, pair in given.items()}
         other = self._successor()
         other._namespaces = names
@@ -213,7 +213,7 @@ class ResponsesChunkGenerator(ChunkGenerator):
 
 def _pair(value: Any) -> tuple[str, str]:
     name = "namespace_tool_map"
-    pair: tuple[Any, ...] = arguments.record(name, value, tuple)
+    pair = cast("tuple[Any, ...]", arguments.record(name, value, tuple))
     if len(pair) != 2:
         raise ValueError(f"expected tuple of length 2, but got tuple of length {len(pair)}")
     return arguments.text(name, pair[0]), arguments.text(name, pair[1])

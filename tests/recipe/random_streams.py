@@ -37,6 +37,8 @@ def case(rng: random.Random, tokenizer: Tokenizer | None) -> dict[str, Any]:
         "chunks": chunks(rng, output(rng, thinking), tokens),
         "tokenizer": "tiny" if tokens else None,
     }
+    if rng.random() < 0.2:
+        made |= {"id": 'i"d\n', "model": "é\x7f\\"}
     if protocol == "messages" and rng.random() < 0.2:
         made["signature"] = "s\n"
     if protocol == "responses" and rng.random() < 0.2:

@@ -35,7 +35,7 @@ def test_any_protocol_can_answer_a_request_of_another():
     importlib.util.find_spec("deepseek_recipe") is None,
     reason="the library to compare with is a development dependency",
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(strategies.cases(lambda rng: random_streams.case(rng, Tokenizer.from_file(TOKENIZER))))
 def test_random_streams_match_the_library(case: dict[str, object]):
     import deepseek_recipe
