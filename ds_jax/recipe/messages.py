@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ds_jax.recipe import messages_blocks, messages_body, rules, tool_rules
+from ds_jax.recipe import messages_blocks, messages_body, messages_content, rules, tool_rules
 from ds_jax.recipe.body import read_body
 from ds_jax.recipe.conversation import Conversation
 from ds_jax.recipe.decode import DecodeError
@@ -197,7 +197,7 @@ def _messages(
     return [SystemMessage(_system_text(body.system)), *converted]
 
 
-def _system_text(system: str | Sequence[messages_body.Text]) -> str:
+def _system_text(system: str | Sequence[messages_content.Text]) -> str:
     if isinstance(system, str):
         return system
     texts = [block.text for block in system]

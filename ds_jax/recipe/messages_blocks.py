@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from ds_jax.recipe import messages_body as body
+from ds_jax.recipe import messages_content as given
 from ds_jax.recipe.image_rules import UNSUPPORTED_IMAGE_TEXT
 from ds_jax.recipe.image_source import ImageSource
 from ds_jax.recipe.json_text import dumps_decimal
@@ -52,7 +52,7 @@ class Setting:
     drop_server_blocks: bool
 
 
-def convert(messages: Iterable[body.Message], setting: Setting) -> list[Message]:
+def convert(messages: Iterable[given.Message], setting: Setting) -> list[Message]:
     """The messages of a conversation, in order.
 
     Args:
@@ -98,7 +98,7 @@ class _Parts:
         part.append(text)
         self._empty = False
 
-    def add_image(self, image: body.Image, location: str, path: str) -> None:
+    def add_image(self, image: given.Image, location: str, path: str) -> None:
         """Appends the place of an image, or the note that images are not supported."""
         if self._token is None:
             self.add(UNSUPPORTED_IMAGE_TEXT)
@@ -122,7 +122,7 @@ class _Parts:
 
 def _user(
     index: int,
-    content: str | Sequence[body.Block],
+    content: str | Sequence[given.Block],
     setting: Setting,
     pairing: Pairing,
     converted: list[Message],
@@ -137,20 +137,20 @@ def _user(
     found: list[ToolDefinition] = []
     for number, block in enumerate(content):
         match block:
-            case body.Text():
+            case given.Text():
                 pairing.speak(index)
                 converted.append(UserMessage(block.text))
-            case body.ToolResult():
+            case given.ToolResult():
                 pairing.answer(index, number, block.tool_use_id)
                 found.extend(_found_tools(f"messages.{index}.content.{number}", block, setting))
                 converted.append(
                     _tool_message(f"messages.{index}.content.{number}", block, setting)
                 )
-            case body.Image():
+            case given.Image():
                 pairing.speak(index)
                 place = f"messages.{index}.content[{number}]"
                 converted.append(_image_message(block, place, setting))
-            case body.Document():
+            case given.Document():
                 pairing.speak(index)
                 converted.append(UserMessage(_document(block)))
             case _:
@@ -160,20 +160,20 @@ def _user(
         converted.append(SystemMessage("", tools=found))
 
 
-def _image_message(block: body.Image, place: str, setting: Setting) -> UserMessage:
+def _image_message(block: given.Image, place: str, setting: Setting) -> UserMessage:
     parts = _Parts(setting)
     parts.add_image(block, place, place)
     return parts.placed(UserMessage("", parts.sources()))
 
 
 def _found_tools(
-    location: str, result: body.ToolResult, setting: Setting
+    location: str, result: given.ToolResult, setting: Setting
 ) -> Iterable[ToolDefinition]:
     if not isinstance(result.content, list):
         return ()
     found: list[ToolDefinition] = []
     for part in result.content:
-        if isinstance(part, body.FoundTool):
+        if isinstance(part, given.FoundTool):
             tool = setting.tools.get(part.tool_name)
             if tool is None:
                 raise invalid_request(
@@ -183,26 +183,26 @@ def _found_tools(
     return found
 
 
-def _tool_message(location: str, result: body.ToolResult, setting: Setting) -> ToolMessage:
+def _tool_message(location: str, result: given.ToolResult, setting: Setting) -> ToolMessage:
     if not isinstance(result.content, list):
         return ToolMessage(result.content or "", result.tool_use_id)
     parts = _Parts(setting)
     for number, part in enumerate(result.content):
         match part:
-            case body.Text():
+            case given.Text():
                 parts.add(part.text)
-            case body.Image():
+            case given.Image():
                 path = f"{location}.tool_result"
                 parts.add_image(part, f"{path}.content[{number}]", path)
-            case body.Document():
+            case given.Document():
                 parts.add(_document(part))
-            case body.FoundTool():
+            case given.FoundTool():
                 parts.add(part.tool_name)
     return parts.placed(ToolMessage("", result.tool_use_id, parts.sources()))
 
 
 def _assistant(
-    index: int, content: str | Sequence[body.Block], setting: Setting, pairing: Pairing
+    index: int, content: str | Sequence[given.Block], setting: Setting, pairing: Pairing
 ) -> AssistantMessage:
     if isinstance(content, str):
         return AssistantMessage(content)
@@ -218,22 +218,22 @@ def _assistant(
 
     for number, block in enumerate(content):
         match block:
-            case body.Text():
+            case given.Text():
                 speak(number, block.text)
-            case body.Thinking():
+            case given.Thinking():
                 thoughts.append(block.thinking)
-            case body.ToolUse():
+            case given.ToolUse():
                 pairing.ask(index, number, block.id)
                 calls.append(ToolCall(block.id, block.name, dumps_decimal(block.input)))
-            case body.Document():
+            case given.Document():
                 speak(number, _document(block))
-            case body.Image():
+            case given.Image():
                 speak(number, UNSUPPORTED_IMAGE_TEXT)
                 if setting.image_token is not None:
                     place = f"messages.{index}.content[{number}]"
                     image_source(block.source, place, place)
                     raise invalid_request("Image in assistant message is unsupported")
-            case body.ServerToolUse() | body.WebSearchToolResult():
+            case given.ServerToolUse() | given.WebSearchToolResult():
                 if not setting.drop_server_blocks:
                     raise invalid_request(
                         "Unsupported content block: server tools are not supported"
@@ -249,23 +249,23 @@ def _assistant(
 
 def _system(
     index: int,
-    content: str | Sequence[body.Block],
+    content: str | Sequence[given.Block],
     setting: Setting,
     converted: list[Message],
 ) -> None:
     """Appends a system message, or in V4 a reminder of the user."""
     parts = _Parts(setting)
     tools: list[ToolDefinition] = []
-    for number, block in enumerate([body.Text(content)] if isinstance(content, str) else content):
+    for number, block in enumerate([given.Text(content)] if isinstance(content, str) else content):
         match block:
-            case body.Text():
+            case given.Text():
                 parts.add(block.text)
-            case body.Image():
+            case given.Image():
                 place = f"messages.{index}"
                 parts.add_image(block, f"{place}.content[{number}]", place)
-            case body.Document():
+            case given.Document():
                 parts.add(_document(block))
-            case body.ToolAddition():
+            case given.ToolAddition():
                 tool = setting.tools.get(block.tool.name)
                 if tool is None:
                     raise invalid_request(
@@ -281,27 +281,27 @@ def _system(
         converted.append(UserMessage(f"<system-reminder>\n{text}\n</system-reminder>"))
 
 
-def _document(block: body.Document) -> str:
+def _document(block: given.Document) -> str:
     kind = block.source.media_type
     return f"[Unsupported document type: {'unknown' if kind is None else kind}]"
 
 
-def _refuse_empty(index: int, content: Sequence[body.Block]) -> None:
+def _refuse_empty(index: int, content: Sequence[given.Block]) -> None:
     if not content:
         raise invalid_request(f"messages.{index}: all messages must have non-empty content")
 
 
-def _misplaced(index: int, block: body.Block) -> ConversionError:
+def _misplaced(index: int, block: given.Block) -> ConversionError:
     match block:
-        case body.Thinking():
+        case given.Thinking():
             return invalid_request(
                 f"messages.{index}.content: thinking blocks may only be in `assistant` messages"
             )
-        case body.ToolUse() | body.ServerToolUse():
+        case given.ToolUse() | given.ServerToolUse():
             name, role = "tool_use", "assistant"
-        case body.WebSearchToolResult():
+        case given.WebSearchToolResult():
             name, role = "web_search_tool_result", "assistant"
-        case body.ToolResult():
+        case given.ToolResult():
             name, role = "tool_result", "user"
         case _:
             name, role = "tool_addition", "system"

@@ -10,7 +10,7 @@ import re
 
 from ds_jax.recipe import image_rules
 from ds_jax.recipe.image_source import DataUrlImageSource, ImageSource, UrlImageSource
-from ds_jax.recipe.messages_body import Base64Image, FileImage, UrlImage
+from ds_jax.recipe.messages_content import Base64Image, FileImage, UrlImage
 from ds_jax.recipe.quoting import quoted
 from ds_jax.recipe.request import invalid_request
 
