@@ -16,7 +16,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, cast
 
 from ds_jax.recipe.image_url import Target
@@ -74,7 +74,7 @@ class NoAllowedAddressError(Exception):
 @contextlib.contextmanager
 def get(
     target: Target, allows: DestinationFilter, deadline: Deadline, max_bytes: int
-) -> Iterator[http.client.HTTPResponse]:
+) -> Generator[http.client.HTTPResponse]:
     """Asks for `target` and reads the head of the answer; the body is read from the result.
 
     Args:

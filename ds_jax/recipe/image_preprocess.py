@@ -214,14 +214,12 @@ def _resample(pixels: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
     columns, column_weights = _taps(pixels.shape[1], out.shape[1])
     for start in range(0, out.shape[0], _STRIP_ROWS):
         strip = slice(start, start + _STRIP_ROWS)
-        tall = sum(
-            pixels[row[strip]] * weight[strip, None, None]
-            for row, weight in zip(rows, row_weights, strict=True)
-        )
-        wide = sum(
-            tall[:, column] * weight[None, :, None]
-            for column, weight in zip(columns, column_weights, strict=True)
-        )
+        tall = np.zeros((len(rows[0][strip]), *pixels.shape[1:]), np.float32)
+        for row, weight in zip(rows, row_weights, strict=True):
+            tall += pixels[row[strip]] * weight[strip, None, None]
+        wide = np.zeros((len(tall), *out.shape[1:]), np.float32)
+        for column, weight in zip(columns, column_weights, strict=True):
+            wide += tall[:, column] * weight[:, None]
         out[strip] = np.clip(np.rint(wide), 0, 255)
 
 

@@ -7,17 +7,18 @@ sources and a quota. Out: `MultiModalData`.
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import dataclasses
 import functools
 import itertools
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from ds_jax.recipe import arguments, data_url, image_errors, image_rules
 from ds_jax.recipe.image_connection import Deadline
-from ds_jax.recipe.image_errors import MIB, Fault
+from ds_jax.recipe.image_errors import MIB, Fault, ImageError
 from ds_jax.recipe.image_fetch import ReqwestImageFetcher
 from ds_jax.recipe.image_preprocess import ImageInfo, OpenCvImagePreprocessor, PreprocessOptions
 from ds_jax.recipe.image_source import ImageSource
@@ -86,27 +87,25 @@ class ImageResolver:
         num_images = quota.image_count() + len(given)
         if num_images > MAX_IMAGES:
             raise image_errors.too_many(MAX_IMAGES, num_images)
-        files = self._read(given, quota.byte_size())
-        images = MultiModalData(self._prepare(given, files))
+        placed = _placed(given)
+        files = self._read(placed, quota.byte_size())
+        images = MultiModalData(self._prepare(placed, files))
         quota.add(len(files), sum(map(len, files)))
         return images
 
-    def _read(self, sources: Sequence[ImageSource], used: int) -> list[bytes]:
+    def _read(self, placed: Sequence[_Placed], used: int) -> list[bytes]:
         """The files of all sources, which together with `used` bytes are not too large."""
         deadline = Deadline(_ALL_DOWNLOADS_S)
-        links = [source for source in sources if source.url is not None]
         load = functools.partial(self._linked, deadline=deadline)
+        links = [place.source for place in placed if place.source.url is not None]
         files: list[bytes] = []
         with contextlib.closing(_in_order(load, links)) as downloads:
             try:
-                for number, source in enumerate(sources):
-                    data = _file(source, number, lambda: next(downloads))
+                for place in placed:
+                    data = _file(place, lambda: next(downloads))
                     used += len(data)
                     if used > MAX_TOTAL_BYTES:
-                        if source.url is not None:
-                            fault = image_errors.not_fetched(source.url, again=False)
-                            raise fault.at(source.path, number)
-                        raise image_errors.total_too_large(MAX_TOTAL_BYTES, used)
+                        raise _total_too_large(place, used)
                     files.append(data)
             finally:
                 deadline.cancel()
@@ -115,11 +114,11 @@ class ImageResolver:
     def _linked(self, source: ImageSource, deadline: Deadline) -> bytes:
         """The file behind a link, in a few attempts."""
         url = source.url or ""
+        if not image_rules.is_link(url):
+            raise image_errors.invalid_url(url, source.path)
         num_bytes = image_rules.link_length(url)
         if num_bytes > image_rules.MAX_URL_BYTES:
             raise image_errors.url_too_long(num_bytes, source.path)
-        if not image_rules.is_link(url):
-            raise image_errors.invalid_url(url, source.path)
         delays = iter(self._retry_delays_s)
         while True:
             try:
@@ -131,27 +130,51 @@ class ImageResolver:
                 if not fault.again or delay is None or not deadline.pause(delay):
                     raise
 
-    def _prepare(self, sources: Sequence[ImageSource], files: Sequence[bytes]) -> list[ImageInfo]:
+    def _prepare(self, placed: Sequence[_Placed], files: Sequence[bytes]) -> list[ImageInfo]:
         """The images of the files; equal files are prepared once."""
-        keys = [(source.detail, data) for source, data in zip(sources, files, strict=True)]
-        firsts = {key: number for number, key in reversed(list(enumerate(keys)))}
-        numbers = sorted(firsts.values())
+        keys = [(_options(place.source), data) for place, data in zip(placed, files, strict=True)]
+        firsts = {key: index for index, key in reversed(list(enumerate(keys)))}
+        indices = sorted(firsts.values())
 
-        def one(number: int) -> ImageInfo:
-            detail, data = keys[number]
-            options = PreprocessOptions(detail, MAX_SIDE_PIXELS, LOW_DETAIL_SIDE_PIXELS)
+        def one(index: int) -> ImageInfo:
+            options, data = keys[index]
             try:
                 return self._preprocessor.prepare(data, options)
             except Fault as fault:
-                raise fault.at(sources[number].path, number) from None
+                raise placed[index].error(fault) from None
 
-        with contextlib.closing(_in_order(one, numbers)) as prepared:
-            done = dict(zip(numbers, prepared, strict=True))
+        with contextlib.closing(_in_order(one, indices)) as prepared:
+            done = dict(zip(indices, prepared, strict=True))
         return [done[firsts[key]] for key in keys]
 
 
-def _file(source: ImageSource, number: int, downloaded: Callable[[], bytes]) -> bytes:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Placed:
+    """A source, and which of the sources at its place in the request it is."""
+
+    source: ImageSource
+    number: int
+
+    def error(self, fault: Fault) -> ImageError:
+        return fault.at(self.source.path, self.number)
+
+
+def _placed(sources: Sequence[ImageSource]) -> list[_Placed]:
+    counts: collections.Counter[str] = collections.Counter()
+    placed: list[_Placed] = []
+    for source in sources:
+        placed.append(_Placed(source, counts[source.path]))
+        counts[source.path] += 1
+    return placed
+
+
+def _options(source: ImageSource) -> PreprocessOptions:
+    return PreprocessOptions(source.detail, MAX_SIDE_PIXELS, LOW_DETAIL_SIDE_PIXELS)
+
+
+def _file(place: _Placed, downloaded: Callable[[], bytes]) -> bytes:
     """The file of one source, not empty."""
+    source = place.source
     try:
         if source.url is not None:
             data = downloaded()
@@ -165,7 +188,14 @@ def _file(source: ImageSource, number: int, downloaded: Callable[[], bytes]) -> 
             raise image_errors.too_large(MAX_FILE_BYTES)
         return data
     except Fault as fault:
-        raise fault.at(source.path, number) from None
+        raise place.error(fault) from None
+
+
+def _total_too_large(place: _Placed, used: int) -> ImageError:
+    """The error when the files up to `place` have `used` bytes; a link just counts as failed."""
+    if place.source.url is not None:
+        return place.error(image_errors.not_fetched(place.source.url, again=False))
+    return image_errors.total_too_large(MAX_TOTAL_BYTES, used)
 
 
 def _in_order(job: Callable[[T], R], items: Iterable[T]) -> Generator[R, None, None]:
@@ -175,7 +205,7 @@ def _in_order(job: Callable[[T], R], items: Iterable[T]) -> Generator[R, None, N
     closed never starts.
     """
     waiting = iter(items)
-    pending: deque[Future[R]] = deque()
+    pending: collections.deque[Future[R]] = collections.deque()
     pool = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="image")
     try:
         pending.extend(pool.submit(job, item) for item in itertools.islice(waiting, _PARALLEL))
