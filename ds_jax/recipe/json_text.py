@@ -115,12 +115,18 @@ def _copy_container(value: Any, parents: tuple[int, ...]) -> Any:
         raise RecursionError(f"JSON input exceeds the maximum nesting depth of {MAX_DEPTH + 1}")
     inside = (*parents, id(value))
     if not isinstance(value, dict):
-        return [_copy(item, inside) for item in value]
+        return [
+            item if type(item) is str and item.isascii() else _copy(item, inside) for item in value
+        ]
     record: dict[str, Any] = {}
     for key, item in cast("dict[Any, Any]", value).items():
-        if not isinstance(key, str):
-            raise TypeError("JSON object keys must be str")
-        record[_copy(key, ())] = _copy(item, inside)
+        if type(key) is not str or not key.isascii():
+            if not isinstance(key, str):
+                raise TypeError("JSON object keys must be str")
+            key = _copy(key, ())
+        if type(item) is not str or not item.isascii():
+            item = _copy(item, inside)
+        record[key] = item
     return record
 
 
