@@ -93,7 +93,9 @@ class ResponsesRequest:
         Raises:
           ConversionError: an unknown model or a name that is no tool name.
           RuntimeError: the request was converted before.
+          TypeError: `options` are no `ConversionOptions`.
         """
+        arguments.record("options", options, ConversionOptions)
         body = self._unused()
         version = rules.model_version(body.model, options)
         tools = body.tools or []
@@ -121,7 +123,9 @@ class ResponsesRequest:
         Raises:
           ConversionError: the request cannot be converted.
           RuntimeError: it was converted before.
+          TypeError: `options` are no `ConversionOptions`; then it is not used up.
         """
+        arguments.record("options", options, ConversionOptions)
         body = self._unused()
         self._body = None
         return _convert(body, self._raw, options)

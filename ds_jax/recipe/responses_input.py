@@ -12,9 +12,16 @@ from typing import Any, TypeAlias, cast
 
 from ds_jax.recipe import decode
 from ds_jax.recipe.decode import optional, required
+from ds_jax.recipe.image_source import ImageDetail
 from ds_jax.recipe.responses_declared import JsonObject, Tool, read_found_tool
 
 _EXECUTION = decode.words("client", "server")
+_DETAILS: dict[str, ImageDetail] = {
+    "low": "low",
+    "high": "high",
+    "original": "original",
+    "auto": "auto",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,7 +36,7 @@ class Image:
     """An image by URL or data URL; a `file_id` is refused later."""
 
     image_url: str | None = optional(decode.string)
-    detail: str | None = optional(decode.words("low", "high", "original", "auto"))
+    detail: ImageDetail | None = optional(decode.choice(_DETAILS))
     file_id: str | None = optional(decode.string)
 
 

@@ -12,7 +12,7 @@ the announcements of the tools that searches found. Nothing else may come before
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from ds_jax.recipe import json_text, responses_content, responses_tools
 from ds_jax.recipe.message import (
@@ -43,6 +43,7 @@ from ds_jax.recipe.responses_tools import ToolNames
 from ds_jax.recipe.tool import ToolCall, ToolDefinition
 
 _Call: TypeAlias = FunctionCallItem | CustomCallItem | SearchCallItem
+_WithImages = TypeVar("_WithImages", SystemMessage, UserMessage, ToolMessage)
 _Output: TypeAlias = FunctionOutputItem | CustomOutputItem | SearchOutputItem
 
 
@@ -186,10 +187,10 @@ class MessageBuilder:
 
     def _call(self, item: _Call) -> ToolCall:
         match item:
-            case FunctionCallItem(namespace=None):
-                return ToolCall(item.call_id, item.name, item.arguments)
-            case FunctionCallItem(namespace=namespace):
-                name = self._names.of_call(namespace, item.name)
+            case FunctionCallItem():
+                name = item.name
+                if item.namespace is not None:
+                    name = self._names.of_call(item.namespace, name)
                 return ToolCall(item.call_id, name, item.arguments)
             case CustomCallItem():
                 arguments = json_text.dumps_compact({"input": item.input})
@@ -199,8 +200,10 @@ class MessageBuilder:
                 return ToolCall(item.call_id, responses_tools.TOOL_SEARCH, arguments)
 
     def _add_output(self, index: int, item: _Output, call_id: str) -> None:
-        searched = isinstance(item, SearchOutputItem)
-        message = None if searched else self._tool_message(index, item, call_id)
+        # What a search found is read last, every other content first.
+        message = None
+        if not isinstance(item, SearchOutputItem):
+            message = self._tool_message(index, item, call_id)
         _check_call_id(call_id, index)
         if call_id in self._answered:
             raise invalid_request(f"Duplicate tool output for call_id: {call_id}.")
@@ -218,20 +221,22 @@ class MessageBuilder:
             found = responses_tools.found_json(item.tools, f"input[{index}]")
             return ToolMessage(json_text.dumps_compact(found), call_id)
         joined = self._join(index, item.output or "", "output")
-        if not joined.sources:
-            return ToolMessage(joined.parts[0], call_id)
-        message = ToolMessage("", call_id, joined.sources)
-        return with_places(message, joined.parts, self._image_token)
+        return self._placed(ToolMessage(joined.parts[0], call_id, joined.sources), joined)
 
     # Messages of others ----------------------------------------------------------------------
 
     def _message(self, index: int, item: MessageItem) -> Message:
         joined = self._join(index, item.content, "content")
         by_system = item.role == "system" or (item.role == "developer" and not self._is_v4)
-        kind = SystemMessage if by_system else UserMessage
+        if by_system:
+            return self._placed(SystemMessage(joined.parts[0], joined.sources), joined)
+        return self._placed(UserMessage(joined.parts[0], joined.sources), joined)
+
+    def _placed(self, message: _WithImages, joined: Joined) -> _WithImages:
+        """The message with all parts of its text, and its images between them."""
         if not joined.sources:
-            return kind(joined.parts[0])
-        return with_places(kind("", joined.sources), joined.parts, self._image_token)
+            return message
+        return with_places(message, joined.parts, self._image_token)
 
     def _join(self, index: int, content: responses_content.Content, field: str) -> Joined:
         return responses_content.join(content, self._version, f"input[{index}]", field)

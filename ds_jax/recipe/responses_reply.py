@@ -47,10 +47,10 @@ class ResponsesEcho:
     top_p: float = 1.0
     top_logprobs: int = 0
     user: str | None = None
-    reasoning: Mapping[str, Any] = dataclasses.field(default_factory=_no_reasoning)
-    text: Mapping[str, Any] = dataclasses.field(default_factory=_plain_text)
-    tool_choice: str | Mapping[str, Any] = "auto"
-    tools: Sequence[Mapping[str, Any]] = ()
+    reasoning: Mapping[str, Any] = dataclasses.field(default_factory=_no_reasoning, hash=False)
+    text: Mapping[str, Any] = dataclasses.field(default_factory=_plain_text, hash=False)
+    tool_choice: str | Mapping[str, Any] = dataclasses.field(default="auto", hash=False)
+    tools: Sequence[Mapping[str, Any]] = dataclasses.field(default=(), hash=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ds_jax.recipe import json_text, rules, schema_check, strict_schema
 from ds_jax.recipe.conversation import Conversation, ToolChoice, ToolDefinition
@@ -117,7 +117,9 @@ def _with_parameters(tool: ToolDefinition, parameters: Any) -> ToolDefinition:
 def _check_parameters(name: str, parameters: Any) -> None:
     error = schema_check.first_error(parameters)
     if error is None:
-        kind = parameters.get("type") if isinstance(parameters, dict) else None
+        kind = None
+        if isinstance(parameters, dict):
+            kind = cast("dict[str, Any]", parameters).get("type")
         if kind == "object":
             return
         error = (
