@@ -1,8 +1,8 @@
 """Tool calls and tool schemas as prompts spell them.
 
 Decides the DSML markup in both dialects: the tool block of the system text and the calls of an
-assistant turn. Never escapes names or values and never parses. In: tools and calls. Out: pieces on a
-`PromptBuilder`.
+assistant turn. Never escapes names or values and never parses. In: tools and calls. Out: pieces
+on a `PromptBuilder`.
 """
 
 from __future__ import annotations
@@ -129,23 +129,22 @@ def add_calls(
     add_calls_start(out, tokens, dialect)
     for number, call in calls:
         out.at("assistant", "tool_calls", message, number)
-        out.text("<").special(dsml).text(f'{dialect.invoke} name="{call.name}">\n')
+        out.mixed("<", dsml, f'{dialect.invoke} name="{call.name}">\n')
         parameters = _parameters(call.arguments, dialect)
         for name, is_string, value in parameters:
             flag = "true" if is_string else "false"
-            out.text("<").special(dsml)
-            out.text(f'{dialect.parameter} name="{name}" string="{flag}">{value}</')
-            out.special(dsml).text(f"{dialect.parameter}>\n")
+            opened = f'{dialect.parameter} name="{name}" string="{flag}">{value}</'
+            out.mixed("<", dsml, opened, dsml, f"{dialect.parameter}>\n")
         if not parameters and dialect.ends_empty_lines:
             out.text("\n")
-        out.text("</").special(dsml).text(f"{dialect.invoke}>\n")
+        out.mixed("</", dsml, f"{dialect.invoke}>\n")
     out.at("assistant", "tool_calls", message)
-    out.text("</").special(dsml).text(f"{dialect.calls}>")
+    out.mixed("</", dsml, f"{dialect.calls}>")
 
 
 def add_calls_start(out: PromptBuilder, tokens: SpecialTokens, dialect: Dialect = V41) -> None:
     """The opening line of a calls block."""
-    out.text("\n\n<").special(tokens.dsml).text(f"{dialect.calls}>\n")
+    out.mixed("\n\n<", tokens.dsml, f"{dialect.calls}>\n")
 
 
 def _parameters(arguments: str, dialect: Dialect) -> list[tuple[str, bool, str]]:

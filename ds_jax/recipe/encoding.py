@@ -13,6 +13,7 @@ from typing import ClassVar, TypeVar
 from ds_jax.recipe import arguments, render, render_v4
 from ds_jax.recipe.conversation import Conversation
 from ds_jax.recipe.prompt import RenderedPrompt
+from ds_jax.recipe.quoting import quoted
 from ds_jax.recipe.special_tokens import SpecialTokens
 from ds_jax.recipe.tokenizer import Tokenizer
 
@@ -86,7 +87,7 @@ class _Encoding:
         for segment in segments:
             if segment.special and self._tokenizer.find_control(segment.text) is None:
                 raise RuntimeError(
-                    f'failed to encode conversation: special token "{segment.text}" '
+                    f"failed to encode conversation: special token {quoted(segment.text)} "
                     "is not in the added vocabulary"
                 )
         return self._tokenizer.encode_segments(segments)

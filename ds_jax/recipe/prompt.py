@@ -8,25 +8,18 @@ order. Out: `RenderedPrompt`.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from ds_jax.recipe import message as messages
 from ds_jax.recipe import spatial
 from ds_jax.recipe.image_source import ImageSource
-from ds_jax.recipe.special_tokens import SpecialTokens
 
 Place: TypeAlias = tuple[str | None, str, int | None, int | None]
 """Role of the turn, part of it, index of the message, index of an item inside the part."""
 
 
-class PromptPiece(NamedTuple):
-    """Text that came from one place, or one control token (`special`)."""
-
-    text: str
-    special: bool
-    place: Place
+PromptPiece: TypeAlias = tuple[str, bool, Place]
+"""Text that came from one place, or one control token (True)."""
 
 
 class PromptSegment(NamedTuple):
@@ -51,7 +44,7 @@ class RenderedPrompt:
     @property
     def prompt(self) -> str:
         """The prompt as one string."""
-        return "".join([piece.text for piece in self.pieces])
+        return "".join([text for text, _, _ in self.pieces])
 
     @property
     def special_ranges(self) -> list[tuple[int, int]]:
@@ -73,18 +66,22 @@ class RenderedPrompt:
     @property
     def segments(self) -> tuple[PromptSegment, ...]:
         """Control tokens and the text between them; no two stretches of text touch."""
-        return tuple(self._segments())
-
-    def _segments(self) -> Iterator[PromptSegment]:
-        for special, run in itertools.groupby(self.pieces, lambda piece: piece.special):
-            if special:
-                for piece in run:
-                    yield PromptSegment(piece.text, True)
-            else:
-                yield PromptSegment("".join([piece.text for piece in run]), False)
+        segments: list[PromptSegment] = []
+        texts: list[str] = []
+        for text, special, _ in self.pieces:
+            if not special:
+                texts.append(text)
+                continue
+            if texts:
+                segments.append(PromptSegment("".join(texts), False))
+                texts.clear()
+            segments.append(PromptSegment(text, True))
+        if texts:
+            segments.append(PromptSegment("".join(texts), False))
+        return tuple(segments)
 
     def __repr__(self) -> str:
-        length = sum(len(piece.text) for piece in self.pieces)
+        length = sum(len(text) for text, _, _ in self.pieces)
         return f"RenderedPrompt(prompt=<{length} characters>, image_sources={len(self.sources)})"
 
 
@@ -93,6 +90,7 @@ class PromptBuilder:
 
     def __init__(self) -> None:
         self._pieces: list[PromptPiece] = []
+        self._add = self._pieces.append
         self._sources: list[ImageSource] = []
         self._place: Place = (None, "template", None, None)
 
@@ -106,29 +104,41 @@ class PromptBuilder:
     def text(self, text: str) -> PromptBuilder:
         """Adds plain text."""
         if text:
-            self._pieces.append(PromptPiece(text, False, self._place))
+            self._add((text, False, self._place))
         return self
 
     def special(self, token: str) -> PromptBuilder:
         """Adds one control token; an empty spelling adds nothing."""
         if token:
-            self._pieces.append(PromptPiece(token, True, self._place))
+            self._add((token, True, self._place))
         return self
 
     def content(self, message: messages.Message) -> PromptBuilder:
         """Adds a message's text, its images as control tokens, and keeps its sources."""
+        sources = message.image_sources
+        if not sources:
+            return self.text(message.content)
         first, *rest = message.parts
+        place = role, _, index, _ = self._place
         self.text(first)
-        for part in rest:
-            self.special(message.image_token).text(part)
-        self._sources.extend(message.image_sources)
+        for number, part in enumerate(rest):
+            self.at(role, "image_sources", index, number).special(message.image_token)
+            self._place = place
+            self.text(part)
+        self._sources.extend(sources)
         return self
 
-    def assistant_text(self, text: str, tokens: SpecialTokens) -> PromptBuilder:
-        """Adds what the assistant wrote, marks of places in images as control tokens."""
-        for part, special in spatial.cut(text, spatial.spellings(tokens)):
-            _ = self.special(part) if special else self.text(part)
+    def mixed(self, *parts: str) -> PromptBuilder:
+        """Adds plain text and control tokens in turn, text first."""
+        place = self._place
+        self._pieces += [(part, n % 2 == 1, place) for n, part in enumerate(parts) if part]
         return self
+
+    def assistant_text(self, text: str, marks: spatial.Marks) -> PromptBuilder:
+        """Adds what the assistant wrote, marks of places in images as control tokens."""
+        if not marks.may_occur(text):
+            return self.text(text)
+        return self.mixed(*marks.cut(text))
 
     def build(self) -> RenderedPrompt:
         """The prompt so far."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from ds_jax.recipe import conversation as conv
-from ds_jax.recipe import dsml, json_text
+from ds_jax.recipe import dsml, json_text, spatial
 from ds_jax.recipe.prompt import PromptBuilder, RenderedPrompt
 from ds_jax.recipe.special_tokens import SpecialTokens
 
@@ -47,13 +47,14 @@ def render_completion(
 ) -> RenderedPrompt:
     """What the model shall write after `render(...)`: reasoning, content, calls, end token."""
     tokens = tokens or SpecialTokens()
+    marks = spatial.Marks(tokens)
     out = PromptBuilder()
     if thinking_mode:
         out.at("assistant", "reasoning_content").assistant_text(
-            message.reasoning_content or "", tokens
+            message.reasoning_content or "", marks
         )
         out.special(tokens.thinking_end)
-    out.at("assistant", "content").assistant_text(message.content, tokens)
+    out.at("assistant", "content").assistant_text(message.content, marks)
     if message.tool_calls:
         dsml.add_calls(out, enumerate(message.tool_calls), tokens)
     out.at("assistant", "turn").special(tokens.eos)
@@ -66,6 +67,7 @@ class _Renderer:
     def __init__(self, conversation: conv.Conversation, tokens: SpecialTokens):
         self.conversation = conversation
         self.tokens = tokens
+        self.marks = spatial.Marks(tokens)
         self.tools = conversation.tools
         self.tools_active = bool(self.tools) and conversation.tool_choice != "none"
         self.json_format = conversation.response_format in ("json_object", "json_schema")
@@ -174,14 +176,14 @@ class _Renderer:
         keeps_reasoning = self.tools_active or (message.prefix and not is_first)
         out.at("assistant", "reasoning_content", index)
         if self.conversation.thinking_mode and keeps_reasoning:
-            out.special(tokens.thinking_start).assistant_text(
-                message.reasoning_content or "", tokens
-            )
+            reasoning = message.reasoning_content or ""
+            if reasoning or message.prefix or tokens.thinking_end:  # else nothing to open
+                out.special(tokens.thinking_start).assistant_text(reasoning, self.marks)
             if not message.prefix or message.content or calls:
                 out.special(tokens.thinking_end)
         else:
             out.special(tokens.thinking_end)
-        out.at("assistant", "content", index).assistant_text(message.content, tokens)
+        out.at("assistant", "content", index).assistant_text(message.content, self.marks)
         if calls:
             dsml.add_calls(out, enumerate(calls), tokens, message=index)
             self.call_order = {}

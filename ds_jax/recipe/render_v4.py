@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from ds_jax.recipe import conversation as conv
-from ds_jax.recipe import dsml, json_text
+from ds_jax.recipe import dsml, json_text, spatial
 from ds_jax.recipe.prompt import PromptBuilder, RenderedPrompt
 from ds_jax.recipe.render import FORMAT_TEXT
 from ds_jax.recipe.special_tokens import SpecialTokens
@@ -65,6 +65,7 @@ class _Renderer:
     def __init__(self, conversation: conv.Conversation, tokens: SpecialTokens):
         self.conversation = conversation
         self.tokens = tokens
+        self.marks = spatial.Marks(tokens)
         self.tools = conversation.tools
         self.tools_active = bool(self.tools) and conversation.tool_choice != "none"
         self.out = PromptBuilder()
@@ -142,10 +143,10 @@ class _Renderer:
         reasoning = message.reasoning_content
         out.at("assistant", "reasoning_content", index)
         if reasoning is not None and (self.tools_active or message.prefix):
-            out.special(tokens.thinking_start).assistant_text(reasoning, tokens)
+            out.special(tokens.thinking_start).assistant_text(reasoning, self.marks)
         if not unfinished:
             out.special(tokens.thinking_end)
-        out.at("assistant", "content", index).assistant_text(message.content, tokens)
+        out.at("assistant", "content", index).assistant_text(message.content, self.marks)
         if message.tool_calls is not None:
             calls = sorted(enumerate(message.tool_calls), key=lambda numbered: numbered[1].id)
             dsml.add_calls(out, calls, tokens, dsml.V4, index)
@@ -157,7 +158,8 @@ def _grouped(messages: Iterable[tuple[int, conv.Message]]) -> list[_Group]:
     """User messages in a row as one group, every other message alone."""
     groups: list[_Group] = []
     for role, run in itertools.groupby(messages, lambda item: item[1].role):
-        groups.extend([tuple(run)] if role == "user" else [(item,) for item in run])
+        items = tuple(run)
+        groups.extend([items] if role == "user" else [(item,) for item in items])
     return groups
 
 

@@ -1,14 +1,17 @@
-"""Golden cases as conversations: reads the JSON shapes of tests/golden/recipe."""
+"""Recorded cases: reads the JSON lines of tests/golden/recipe and makes their conversations."""
 
 from __future__ import annotations
 
 import json
 import pathlib
+from types import ModuleType
 from typing import Any
 
-from ds_jax.recipe import conversation as conv
+from ds_jax import recipe
+from tests.recipe import strategies
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "recipe"
+_SOURCE_FIELDS = ("url", "data_url", "detail", "path")
 
 
 def read(name: str) -> list[dict[str, Any]]:
@@ -17,49 +20,19 @@ def read(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def conversation(data: dict[str, Any]) -> conv.Conversation:
-    """A conversation from its golden form."""
-    options: dict[str, Any] = {
-        key: data[key]
-        for key in ("thinking_mode", "tool_choice", "reasoning_effort")
-        if key in data
-    }
-    match data.get("response_format", "text"):
-        case "json_object":
-            options["response_format"] = "json_object"
-        case "json_schema":
-            options["response_schema"] = data["response_schema"]
-        case "regex":
-            options["response_regex"] = data["response_regex"]
-    messages = tuple(_message(message) for message in data["messages"])
-    return conv.Conversation(messages, tools=_tools(data.get("tools", [])), **options)
+def conversation(data: dict[str, Any], library: ModuleType = recipe) -> Any:
+    """A conversation from its recorded form."""
+    fields = {"tools": [], **data, "messages": list(map(_message, data["messages"]))}
+    if fields.get("response_format") in ("json_schema", "regex"):
+        del fields["response_format"]
+    return strategies.build_conversation(library, fields)
 
 
-def _message(data: dict[str, Any]) -> conv.Message:
-    content = data["content"]
-    images = tuple(
-        conv.UrlImageSource(source["url"], source["detail"], path=source["path"])
-        for source in data.get("image_sources", [])
-    )
-    match data["role"]:
-        case "system":
-            tools = data.get("tools")
-            return conv.SystemMessage(content, images, None if tools is None else _tools(tools))
-        case "user":
-            return conv.UserMessage(content, images)
-        case "assistant":
-            calls = data.get("tool_calls")
-            return conv.AssistantMessage(
-                content,
-                data.get("reasoning_content"),
-                None if calls is None else tuple(conv.ToolCall(**call) for call in calls),
-                bool(data.get("prefix")),
-            )
-        case "tool":
-            return conv.ToolMessage(content, data.get("tool_call_id"), images)
-        case _:
-            return conv.LatestReminderMessage(content)
-
-
-def _tools(data: list[dict[str, Any]]) -> tuple[conv.ToolDefinition, ...]:
-    return tuple(conv.ToolDefinition(**tool) for tool in data)
+def _message(data: dict[str, Any]) -> dict[str, Any]:
+    fields = {name: value for name, value in data.items() if value is not None}
+    if "image_sources" in fields:
+        fields["image_sources"] = [
+            {name: one[name] for name in _SOURCE_FIELDS if one.get(name) is not None}
+            for one in data["image_sources"]
+        ]
+    return fields

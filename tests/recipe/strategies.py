@@ -204,10 +204,9 @@ def turns(rng: random.Random) -> list[dict[str, Any]]:
 
 def conversation(rng: random.Random) -> dict[str, Any]:
     """Arguments of a `Conversation`."""
+    messages = [message(rng) for _ in range(rng.randrange(7))]
     if sometimes(rng, 2):
         messages = turns(rng)
-    else:
-        messages = [message(rng) for _ in range(rng.randrange(7))]
     if sometimes(rng, 5):
         messages.append({**message(rng, "assistant"), "prefix": True})
     fields: dict[str, Any] = {

