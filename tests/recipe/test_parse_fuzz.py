@@ -1,0 +1,61 @@
+"""Random outputs, cut anywhere, are parsed exactly as deepseek-recipe 0.2.0 parses them.
+
+The library is needed for this test only. More cases than the test runs:
+`python -m tests.recipe.test_parse_fuzz --cases 100000 --seed 1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from ds_jax import recipe
+from tests.recipe import parse_cases, parse_outputs, strategies
+
+# Where a pattern of the library matches the empty string or ends inside a character, it panics.
+_PANIC = "PanicException"
+
+
+def difference(case: dict[str, Any]) -> str | None:
+    """What the two libraries say where they disagree."""
+    reference = pytest.importorskip("deepseek_recipe", reason="needs deepseek-recipe 0.2.0")
+    try:
+        want = parse_cases.calls(reference, case)
+    except BaseException as error:
+        if type(error).__name__ != _PANIC:
+            raise
+        return None
+    got = parse_cases.calls(recipe, case)
+    return None if want == got else f"{case!r}\nwant {want!r}\ngot  {got!r}"
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(strategies.cases(parse_outputs.case))
+def test_random_outputs_are_parsed_as_in_the_library(case):
+    assert difference(case) is None
+
+
+def main() -> None:
+    """Compares many seeded cases; prints the first differences and a count."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--show", type=int, default=5)
+    parser.add_argument("--strange", action="store_true", help="spellings nobody would choose")
+    arguments = parser.parse_args()
+    rng, found = random.Random(arguments.seed), 0
+    for _ in range(arguments.cases):
+        text = difference(parse_outputs.case(rng, strange=arguments.strange))
+        if text is not None:
+            found += 1
+            if found <= arguments.show:
+                print(text)
+    print(f"{arguments.cases} cases, seed {arguments.seed}: {found} differences")
+
+
+if __name__ == "__main__":
+    main()
