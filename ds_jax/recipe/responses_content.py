@@ -35,7 +35,9 @@ class Joined:
     sources: tuple[ImageSource, ...] = ()
 
 
-def join(content: Content, version: ModelVersion, item: str, field: str) -> Joined:
+def join(
+    content: Content, version: ModelVersion, item: str, field: str, *, may_show: bool = True
+) -> Joined:
     """The parts of a message or tool output, blank lines between them.
 
     Args:
@@ -43,9 +45,11 @@ def join(content: Content, version: ModelVersion, item: str, field: str) -> Join
       version: V4 has no images; there they become a text, whatever they hold.
       item: where the item stands (`input[3]`), for errors and as the path of the images.
       field: the field of the item that holds the parts, for errors.
+      may_show: whether images are allowed; the assistant's are not.
 
     Raises:
-      ConversionError: an image that is neither a URL nor a data URL of a known type.
+      ConversionError: an image that is not allowed, or neither a URL nor a data URL of a known
+        type.
     """
     if isinstance(content, str):
         return Joined((content,))
@@ -54,6 +58,8 @@ def join(content: Content, version: ModelVersion, item: str, field: str) -> Join
     for index, part in enumerate(content):
         if isinstance(part, Image):
             _check_given(part, f"{item}.{field}[{index}]")
+    if not may_show and any(isinstance(part, Image) for part in content):
+        raise invalid_request(f"{item}: Image in assistant message is unsupported")
     texts: list[str] = []
     parts: list[str] = []
     sources: list[ImageSource] = []

@@ -151,9 +151,7 @@ class MessageBuilder:
         self._reasoning.append(text)
 
     def _add_assistant(self, index: int, item: MessageItem) -> None:
-        joined = self._join(index, item.content, "content")
-        if joined.sources:
-            raise invalid_request(f"input[{index}]: Image in assistant message is unsupported")
+        joined = self._join(index, item.content, "content", may_show=False)
         self._in_turn = True
         if joined.parts[0]:
             self._texts.append(joined.parts[0])
@@ -238,8 +236,12 @@ class MessageBuilder:
             return message
         return with_places(message, joined.parts, self._image_token)
 
-    def _join(self, index: int, content: responses_content.Content, field: str) -> Joined:
-        return responses_content.join(content, self._version, f"input[{index}]", field)
+    def _join(
+        self, index: int, content: responses_content.Content, field: str, *, may_show: bool = True
+    ) -> Joined:
+        return responses_content.join(
+            content, self._version, f"input[{index}]", field, may_show=may_show
+        )
 
 
 def _check_call_id(call_id: str, index: int) -> None:

@@ -348,7 +348,9 @@ def _options(rng: random.Random) -> Json:
         **_maybe(rng, 0.15, "responses_web_search", lambda: "reject"),
         **_maybe(rng, 0.1, "thinking_max_tokens_upper_bound", lambda: 200),
         **_maybe(rng, 0.1, "non_thinking_max_tokens_upper_bound", lambda: 0),
-        **_maybe(rng, 0.1, "special_tokens", lambda: {"image": "[IMG]"}),
+        **_maybe(rng, 0.1, "special_tokens", lambda: {"image": rng.choice(["[IMG]", "", "a"])}),
+        **_maybe(rng, 0.1, "model_aliases", lambda: {"claude": "v4"}),
+        **_maybe(rng, 0.05, "model_versions_by_name", lambda: {"DeepSeek-V4-Pro": "v41"}),
     }
 
 

@@ -162,6 +162,12 @@ def test_control_strings_of_callers_stay_text_beside_images():
     )
 
 
+def test_an_image_of_the_assistant_is_refused_before_its_url_is_read():
+    image = {"type": "input_image", "image_url": "data:image/png,AAAA"}
+    items = [{"role": "assistant", "content": [image]}]
+    assert refusal(items) == "input[0]: Image in assistant message is unsupported"
+
+
 # Tools ---------------------------------------------------------------------------------------
 
 
@@ -290,6 +296,56 @@ def test_a_kept_response_can_be_continued():
         ("user", "three"),
     ]
     assert converted.conversation.messages[1].reasoning_content == "why"
+
+
+def test_kept_calls_of_every_kind_can_be_answered():
+    store = recipe.MemoryResponseStore()
+    options = OPTIONS.with_response_store(store)
+    tools = [
+        namespace("n", function("f")),
+        {"type": "custom", "name": "apply_patch"},
+        {"type": "tool_search", "execution": "client"},
+    ]
+    markup = "</think>\n\n<｜DSML｜ calls>\n"
+    for name in ("n::f", "apply_patch", "tool_search"):
+        markup += (
+            f'<｜DSML｜ invoke name="{name}">\n<｜DSML｜ parameter name="input" string="true">'
+        )
+        markup += "x</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n"
+    run_turn(options, "r1", markup + "</｜DSML｜ calls>", input="go", tools=tools)
+    turn = store.get("r1")
+    assert turn is not None
+    calls = [item for item in turn.items if "call_id" in item]
+    kinds = ["function_call", "custom_tool_call", "tool_search_call"]
+    assert [item["type"] for item in calls] == kinds
+    outputs = [
+        output(calls[0]["call_id"]),
+        {"type": "custom_tool_call_output", "call_id": calls[1]["call_id"], "output": "ok"},
+        {"type": "tool_search_output", "call_id": calls[2]["call_id"], "tools": []},
+    ]
+    request = convert(outputs, options, tools=tools, previous_response_id="r1")
+    assistant_turn = request.conversation.messages[1]
+    assert [(made.name, made.arguments) for made in assistant_turn.tool_calls or []] == [
+        ("n::f", '{"input": "x"}'),
+        ("apply_patch", '{"input":"x"}'),
+        ("tool_search", '{"input":"x"}'),
+    ]
+
+
+def test_a_call_that_was_cut_short_is_not_kept():
+    store = recipe.MemoryResponseStore()
+    options = OPTIONS.with_response_store(store)
+    request = convert("go", options, tools=[function("f")])
+    generator = recipe.ResponsesRequest.chunk_generator(request, "r1", V41)
+    processor = recipe.StreamProcessor(generator, request.parsing_options)
+    markup = (
+        '</think>x\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name="f">\n<｜DSML｜ parameter name="a"'
+    )
+    processor.push(recipe.InferenceChunk.text(markup))
+    processor.push(recipe.InferenceChunk.finish(recipe.InferenceFinishReason.Length))
+    turn = store.get("r1")
+    assert turn is not None
+    assert [item["type"] for item in turn.items] == ["message", "message"]
 
 
 def test_a_response_that_is_not_to_be_kept_cannot_be_continued():
