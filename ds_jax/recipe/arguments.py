@@ -74,7 +74,7 @@ def blob(name: str, value: Any) -> bytes:
       OverflowError: a sequence holds more than bytes.
     """
     if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
+        return bytes(cast("bytes", value))
     if isinstance(value, str):
         raise TypeError(f"argument '{name}': Can't extract `str` to `Vec`")
     if not isinstance(value, Sequence):

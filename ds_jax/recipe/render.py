@@ -72,7 +72,7 @@ class _Renderer:
         self.tools_active = bool(self.tools) and conversation.tool_choice != "none"
         self.json_format = conversation.response_format in ("json_object", "json_schema")
         self.out = PromptBuilder()
-        self.call_order: dict[str, int] | None = None  # of the latest turn with calls
+        self.call_order: dict[str | None, int] | None = None  # of the latest turn with calls
 
     def render(self) -> RenderedPrompt:
         out, tokens, conversation = self.out, self.tokens, self.conversation
