@@ -17,6 +17,7 @@ MAX_URL_BYTES = 8192
 UNSUPPORTED_IMAGE_TEXT = "[Unsupported Image]"
 """What an image becomes for a model that takes none (V4)."""
 
+_CONTROLS_AND_SPACE = "".join(map(chr, range(0x21)))
 _BASE64_SUFFIX = re.compile(r"; *b[\t\n\r]*a[\t\n\r]*s[\t\n\r]*e[\t\n\r]*6[\t\n\r]*4", re.I)
 _MEDIA_TYPE = re.compile(
     r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)/([!#$%&'*+\-.^_`|~0-9A-Za-z]+)[ \t\n\r]*$"
@@ -53,7 +54,7 @@ def data_url_fault(url: str) -> DataUrlFault | None:
 
 def file_fault(url: str) -> DataUrlFault | None:
     """What is wrong with a data URL as an image in any spelling; None if nothing is."""
-    rest = _after_scheme(url)
+    rest = _after_scheme(url.rstrip(_CONTROLS_AND_SPACE))
     if rest is None:
         return DataUrlFault.FORMAT
     header, comma, body = rest.partition(",")

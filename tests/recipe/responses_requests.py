@@ -21,6 +21,7 @@ _URLS = [
     *("http://h/i", "HTTPS://é", "data:image/png;base64,AAAA", "data:image/webp;base64,AA=="),
     *("httpx", "ftp://h", "zz", "", "data:image/bmp;base64,AAAA", "data:image/png;base64,A"),
     *("data:image/png,AAAA", " data:IMAGE/GIF ; base64,", "http" + "x" * 9000),
+    *("data:image/png;base64,AA==\x00 ", "data:image/png;base64,A%41=#x"),
 ]
 _SCHEMAS: list[Any] = [
     {"type": "object"},
