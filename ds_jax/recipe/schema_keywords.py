@@ -159,13 +159,13 @@ _DRAFT_2020 = {
     "$recursiveRef": "text",
 }
 _HTTP, _HTTPS = "http://json-schema.org/", "https://json-schema.org/"
-_DRAFTS = (
+DRAFTS = (
     Draft(f"{_HTTP}draft-04/schema", _DRAFT_4, False, "id", True),
     Draft(f"{_HTTP}draft-06/schema", _DRAFT_6, ref_alone=True),
     Draft(f"{_HTTP}draft-07/schema", _DRAFT_7, ref_alone=True),
     Draft(f"{_HTTPS}draft/2019-09/schema", _DRAFT_2019),
     Draft(f"{_HTTPS}draft/2020-12/schema", _DRAFT_2020, references=("$ref", "$dynamicRef")),
 )
-_BY_URI = {draft.uri.partition("://")[2]: draft for draft in _DRAFTS}
-NEWEST = _DRAFTS[-1]
+_BY_URI = {draft.uri.partition("://")[2]: draft for draft in DRAFTS}
+NEWEST = DRAFTS[-1]
 """What a schema without `$schema` is read as."""
