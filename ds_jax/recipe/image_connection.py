@@ -17,9 +17,11 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from ds_jax.recipe.image_url import Target
+
+T = TypeVar("T")
 
 DestinationFilter: TypeAlias = Callable[[str, str], bool]
 
@@ -124,8 +126,11 @@ def _connect(target: Target, allows: DestinationFilter, deadline: Deadline) -> s
             connection.connect(address)
             if target.scheme == "http":
                 return connection
-            connection.settimeout(deadline.remaining_s())
-            return _tls().wrap_socket(connection, server_hostname=target.host)
+            connection = _tls().wrap_socket(
+                connection, server_hostname=target.host, do_handshake_on_connect=False
+            )
+            _within(deadline, connection, connection.do_handshake)
+            return connection
         except OSError as error:
             connection.close()
             failure = error
@@ -152,6 +157,18 @@ def _addresses(target: Target, deadline: Deadline) -> list[Any]:
             return answer.result(min(_SLICE_S, left))
 
 
+def _within(deadline: Deadline, connection: socket.socket, operation: Callable[[], T]) -> T:
+    """An operation that waits for the other side; it can go on after it timed out.
+
+    Raises:
+      TimeoutError: the deadline passed, or was cancelled.
+    """
+    while True:
+        connection.settimeout(min(_SLICE_S, deadline.remaining_s()))
+        with contextlib.suppress(TimeoutError):
+            return operation()
+
+
 @functools.cache
 def _tls() -> ssl.SSLContext:
     """Certificates are checked against the machine's authorities."""
@@ -176,11 +193,8 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while True:
-            self._connection.settimeout(min(_SLICE_S, self._deadline.remaining_s()))
-            with contextlib.suppress(TimeoutError):
-                received = self._connection.recv_into(buffer)
-                break
+        receive = functools.partial(self._connection.recv_into, buffer)
+        received = _within(self._deadline, self._connection, receive)
         self._left -= received
         if self._left < 0:
             raise OSError("more bytes than the answer can need")

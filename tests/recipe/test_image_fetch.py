@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pathlib
 import socket
+import ssl
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -257,9 +260,40 @@ def test_a_name_that_is_looked_up_forever_ends_in_time(monkeypatch):
     tested.set()
 
 
+@pytest.fixture
+def tls(monkeypatch) -> Iterator[web_servers.Server]:
+    """A server with a certificate for images.example, and clients that know its authority."""
+    certificate = pathlib.Path(__file__).with_name("images.example.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    def known() -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(certificate))
+
+    monkeypatch.setattr(image_connection, "_tls", known)
+    with serving(always(whole(OK)), context) as server:
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", server.port))]
+        monkeypatch.setattr(image_connection.socket, "getaddrinfo", lambda *_, **__: found)
+        yield server
+
+
+def test_certificates_are_checked_for_the_name_of_the_link(tls):
+    assert local().fetch("https://images.example/x") == OK
+    assert b"Host: images.example\r\n" in tls.requests[0]
+    assert failure(local(), "https://other.example/x") == ("Fetch", True)
+    assert len(tls.requests) == 1
+
+
+def test_unknown_certificates_are_refused(tls, monkeypatch):
+    monkeypatch.setattr(image_connection, "_tls", ssl.create_default_context)
+    assert failure(local(), "https://images.example/x") == ("Fetch", True)
+    assert tls.requests == []
+
+
 def test_no_tls_is_no_answer():
     with serving(always(whole(OK))) as server:
-        assert failure(local(), f"https://127.0.0.1:{server.port}/") == ("Fetch", True)
+        fetcher = local().with_timeout_s(FAST_S)
+        assert failure(fetcher, f"https://127.0.0.1:{server.port}/") == ("Fetch", True)
 
 
 @pytest.mark.parametrize("url", ["nope", "", "ftp://x/", "http://", "http://[::1", "file:///x"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,10 +15,11 @@ Answer = Callable[[socket.socket, str], None]
 class Server:
     """Answers each request with `answer(connection, path)`; keeps what was asked."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[bytes] = []
         self.closing = threading.Event()
         self._answer = answer
+        self._tls = tls
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -42,8 +44,17 @@ class Server:
                 return
             threading.Thread(target=self._one, args=(connection,), daemon=True).start()
 
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        if self._tls is None:
+            return connection
+        try:
+            return self._tls.wrap_socket(connection, server_side=True)
+        except OSError:
+            connection.close()
+            raise
+
     def _one(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._secured(connection) as connection:
             request = b""
             while b"\r\n\r\n" not in request:
                 received = connection.recv(65536)
@@ -55,9 +66,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(answer: Answer) -> Iterator[Server]:
+def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """A server for the time of a test."""
-    server = Server(answer)
+    server = Server(answer, tls)
     try:
         yield server
     finally:
