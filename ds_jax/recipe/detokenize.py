@@ -1,8 +1,9 @@
 """Token ids to pieces of text.
 
 Decides which ids make one piece: a control token alone, and the ordinary ids between two of them
-or up to the end of a chunk, unless the last character is still incomplete. Never looks for markers.
-In: chunks of ids, with or without log probabilities. Out: pieces.
+or up to the end of a chunk, unless the last character is still incomplete. Ids without any text
+belong to the piece after them. Never looks for markers. In: chunks of ids, with or without log
+probabilities. Out: pieces.
 """
 
 from __future__ import annotations
@@ -22,11 +23,7 @@ _REPLACEMENT = "\ufffd"
 
 
 Piece: TypeAlias = tuple[str, int, int, tuple[TokenLogprob, ...] | None]
-"""Text that came at once, `marker_match.CONTROL` or `TOKEN`, number of ids, log probabilities.
-
-The text of ordinary ids is empty only when they are all outside the vocabulary: they are counted
-but are no piece for the parser.
-"""
+"""Text that came at once, `marker_match.CONTROL` or `TOKEN`, number of ids, log probabilities."""
 
 
 class TokenPieces:
@@ -72,24 +69,36 @@ class TokenPieces:
         for index, token_id in enumerate(ids):
             entry = None if logprobs is None else self._entry(token_id, *logprobs[index])
             if token_id in self._control:
-                self._flush(pieces, final=True)
-                text = self.bytes_of(token_id).decode("utf-8", errors="replace")
-                pieces.append((text, CONTROL, 1, None if entry is None else (entry,)))
+                text = "".join(self._held) + self._decoder.decode(b"", final=True)
+                if text:
+                    pieces.append(self._take(text, TOKEN))
+                self._hold("", entry)
+                text = self._bytes_of(token_id).decode("utf-8", errors="replace")
+                pieces.append(self._take(text, CONTROL))
             else:
-                self._hold(token_id, entry)
-        self._flush(pieces, final=False)
+                self._hold(self._text(token_id), entry)
+        incomplete, _ = self._decoder.getstate()
+        if self._last and not incomplete and not self._last.endswith(_REPLACEMENT):
+            pieces.append(self._take("".join(self._held), TOKEN))
         return pieces
 
-    def bytes_of(self, token_id: int) -> bytes:
+    def _bytes_of(self, token_id: int) -> bytes:
         """The bytes of an id, none for an id outside the vocabulary."""
         try:
             return self._tokenizer.token_bytes(token_id)
         except ValueError:
             return b""
 
-    def _hold(self, token_id: int, entry: TokenLogprob | None) -> None:
-        data = self.bytes_of(token_id)
-        text = self._decoder.decode(data)
+    def _text(self, token_id: int) -> str:
+        """What an ordinary id adds to the run's text."""
+        data = self._bytes_of(token_id)
+        if token_id not in self._whole:
+            text = data.decode("utf-8", errors="replace")
+            if text and not text.endswith(_REPLACEMENT) and text.encode() == data:
+                self._whole[token_id] = text
+        return self._decoder.decode(data)
+
+    def _hold(self, text: str, entry: TokenLogprob | None) -> None:
         self._held.append(text)
         self._last = text or self._last
         self._num_held += 1
@@ -97,23 +106,12 @@ class TokenPieces:
             self._logprobs = None
         elif self._logprobs is not None:
             self._logprobs.append(entry)
-        if token_id not in self._whole:
-            text = data.decode("utf-8", errors="replace")
-            if text and not text.endswith(_REPLACEMENT) and text.encode() == data:
-                self._whole[token_id] = text
 
-    def _flush(self, pieces: list[Piece], *, final: bool) -> None:
-        """Ends the run of ordinary ids, unless its text is empty or ends in a broken character."""
-        if not self._num_held:
-            return
-        incomplete, _ = self._decoder.getstate()
-        if not final and (incomplete or not self._last or self._last.endswith(_REPLACEMENT)):
-            return
-        text = "".join(self._held) + self._decoder.decode(b"", final=True)
+    def _take(self, text: str, kind: int) -> Piece:
         logprobs = None if self._logprobs is None else tuple(self._logprobs)
-        pieces.append((text, TOKEN, self._num_held, logprobs))
-        self._decoder.reset()
+        piece = (text, kind, self._num_held, logprobs)
         self._clear()
+        return piece
 
     def _clear(self) -> None:
         self._held: list[str] = []
@@ -128,7 +126,7 @@ class TokenPieces:
         return self._token(token_id, logprob, top)
 
     def _token(self, token_id: int, logprob: float, top: tuple[TokenLogprob, ...]) -> TokenLogprob:
-        data = self.bytes_of(token_id)
+        data = self._bytes_of(token_id)
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:

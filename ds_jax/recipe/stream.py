@@ -157,8 +157,6 @@ class StreamProcessor:
         parser, add = self._parser, self._generator._add
         for text, kind, num_tokens, logprobs in pieces:
             self._completion_tokens += num_tokens
-            if not text and kind != TEXT:
-                continue
             make = parser.plain_delta
             if make is not None and parser.plain_search(text) is None:
                 if self._counts_reasoning and make is ReasoningDelta:

@@ -366,6 +366,16 @@ def test_a_marker_may_be_a_part_of_a_control_token():
         assert parsed.content == content
 
 
+def test_ids_without_text_belong_to_the_control_token_after_them():
+    chunk = ([UNKNOWN, USER], [(-1.0, []), (-2.0, [])])
+    made = deltas([[UNKNOWN], chunk], with_tokenizer=True)
+    assert made[:-1] == [ContentDelta("<｜User｜>", None)]
+    made = deltas([chunk, [B]], with_tokenizer=True, stop_sequences=["b"])
+    logprobs = (TokenLogprob("", -1.0, ()), logprob("<｜User｜>", -2.0))
+    assert made[0] == ContentDelta("<｜User｜>", logprobs)
+    assert num_tokens(made) == 3
+
+
 def test_an_empty_marker_is_found_at_every_symbol():
     spellings = SpecialTokens(thinking_end="")
     parsed = parse(["</\n"], thinking_initial_stage=START, special_tokens=spellings)
