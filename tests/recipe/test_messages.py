@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ds_jax import recipe
 from ds_jax.recipe import messages_images
@@ -170,3 +172,33 @@ def test_last_assistant_message_is_a_finished_turn():
     assert not converted.conversation.messages[-1].prefix
     rendered = recipe.DeepseekV41Encoding().render_conversation(converted.conversation)
     assert rendered.prompt.endswith("<｜Assistant｜><think>")
+
+
+_ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.binary() | st.text() | _ANYTHING.map(json.dumps))
+def test_any_body_converts_or_gives_a_documented_error(body):
+    try:
+        recipe.MessagesRequest(body).convert(recipe.ConversionOptions())
+    except (ValueError, recipe.ConversionError) as error:
+        assert str(error)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(_ANYTHING, st.sampled_from(["messages", "tools", "system", "tool_choice", "thinking"]))
+def test_any_value_of_a_field_converts_or_gives_a_documented_error(value, field):
+    body = {"model": MODEL, "messages": [user(text("x"))], field: value}
+    try:
+        recipe.MessagesRequest(json.dumps(body)).convert(recipe.ConversionOptions())
+    except (ValueError, recipe.ConversionError) as error:
+        assert str(error)
