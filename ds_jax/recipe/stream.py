@@ -4,6 +4,8 @@ Decides when a stream starts, ends and fails, and what usage it reports. Never s
 generator of one protocol does. In: `InferenceChunk`s. Out: the generator's events.
 """
 
+# What generators and chunks tell this file is private to the package.
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 from collections.abc import Iterable
