@@ -102,8 +102,7 @@ def _media_type(header: str) -> str | None:
 
 
 def _is_forgiving_base64(body: str) -> bool:
-    data = unquote_to_bytes(body.translate({9: None, 10: None, 13: None}))
-    return is_forgiving_base64(data)
+    return is_forgiving_base64(unquote_to_bytes(body))
 
 
 def is_forgiving_base64(data: bytes) -> bool:
