@@ -7,6 +7,7 @@ In: sequences with a place. Out: the first one.
 from __future__ import annotations
 
 import heapq
+import math
 
 from ds_jax.engine.sequence import Sequence, State
 
@@ -21,12 +22,12 @@ class OrderedSequences:
         """Adds a sequence; a smaller place comes first."""
         heapq.heappush(self._heap, (place, sequence.number, sequence))
 
-    def first(self) -> Sequence | None:
-        """The first sequence that has not ended."""
+    def first(self, most: float = math.inf) -> Sequence | None:
+        """The first sequence that has not ended, if its place is at most `most`."""
         heap = self._heap
         while heap and heap[0][2].state is State.ENDED:
             heapq.heappop(heap)
-        return heap[0][2] if heap else None
+        return heap[0][2] if heap and heap[0][0] <= most else None
 
     def pop(self) -> None:
         """Takes the first sequence out."""

@@ -125,8 +125,8 @@ class Scheduler:
                 self._receive(plan, event)
             elif isinstance(event, StepFailed):
                 self._fail(plan, event)
-        while (first := self._deadlines.first()) and first.deadline <= now_s:
-            self._end(plan, first, FinishReason.DEADLINE)
+        while (late := self._deadlines.first(now_s)) is not None:
+            self._end(plan, late, FinishReason.DEADLINE)
 
     def _submit(self, plan: Plan, event: Submit, now_s: float) -> None:
         request, params = event.request, event.request.params
@@ -178,7 +178,7 @@ class Scheduler:
         readers, failed = flight.readers, result.failed or {}
         assert flight.number == result.number, f"result {result.number}, {flight.number} is due"
         assert len(readers) == len(result.tokens), f"{len(result.tokens)} of {len(readers)} readers"
-        prefilled = len(readers) - len(flight.decode)
+        prefilled, page_tokens = len(readers) - len(flight.decode), self.limits.page_tokens
         for place, sequence in enumerate(readers):
             sequence.in_flight -= 1
             if sequence.state is State.ENDED:
@@ -193,9 +193,9 @@ class Scheduler:
                 sequence.sampled -= rejected
             logprobs = result.logprobs[place] if result.logprobs is not None else None
             plan.events += sequence.receive(tokens, logprobs)
-            if sequence.slot >= 0:
+            if sequence.slot >= 0 and len(sequence.tokens) > (sequence.published + 1) * page_tokens:
                 self.ranks[sequence.rank].publish(sequence)
-            if sequence.state is State.ENDED:
+            if sequence.finish_reason is not None:
                 self._ended(plan, sequence)
 
     def _fail(self, plan: Plan, failure: StepFailed) -> None:

