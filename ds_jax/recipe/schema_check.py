@@ -17,14 +17,11 @@ from ds_jax.recipe import schema_keywords, schema_references
 from ds_jax.recipe.json_text import dumps_compact
 from ds_jax.recipe.regex_syntax import is_regex
 from ds_jax.recipe.schema_keywords import Draft
+from ds_jax.recipe.schema_references import SchemaFault
 
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _ANCHOR = r"^[A-Za-z_][-A-Za-z0-9._]*$"
 _ID = r"^[^#]*#?$"
-
-
-class _Found(Exception):
-    """The first thing that is wrong."""
 
 
 def first_error(schema: Any) -> str | None:
@@ -37,14 +34,15 @@ def first_error(schema: Any) -> str | None:
     draft = schema_keywords.draft_of(uri)
     try:
         _schema(schema, draft or schema_keywords.NEWEST)
-    except _Found as found:
-        return str(found)
-    if draft is None:
-        return (
-            f"Unknown meta-schema: '{uri}'. Custom meta-schemas must be registered in the registry"
-            " before use"
-        )
-    return schema_references.first_error(schema, draft)
+        if draft is None:
+            raise SchemaFault(
+                f"Unknown meta-schema: '{uri}'. Custom meta-schemas must be registered in the"
+                " registry before use"
+            )
+        schema_references.check(schema, draft, _schema)
+    except SchemaFault as fault:
+        return str(fault)
+    return None
 
 
 def _schema(value: Any, draft: Draft) -> None:
@@ -52,7 +50,7 @@ def _schema(value: Any, draft: Draft) -> None:
         return
     if not isinstance(value, dict):
         expected = 'types "boolean", "object"' if draft.booleans else 'type "object"'
-        raise _Found(f"{dumps_compact(value)} is not of {expected}")
+        raise SchemaFault(f"{dumps_compact(value)} is not of {expected}")
     items = cast("dict[str, Any]", value)
     rank = draft.rank
     for keyword in sorted(filter(rank.__contains__, items), key=rank.__getitem__):
@@ -60,13 +58,13 @@ def _schema(value: Any, draft: Draft) -> None:
     if draft.id_keyword == "id":
         for keyword in ("minimum", "maximum"):
             if f"exclusiveM{keyword[1:]}" in items and keyword not in items:
-                raise _Found(f'"{keyword}" is a required property')
+                raise SchemaFault(f'"{keyword}" is a required property')
 
 
 def _typed(name: str, *types: type) -> Callable[[Any, Draft], None]:
     def check(value: Any, draft: Draft) -> None:
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise _Found(f'{dumps_compact(value)} is not of type "{name}"')
+            raise SchemaFault(f'{dumps_compact(value)} is not of type "{name}"')
 
     return check
 
@@ -86,21 +84,21 @@ def _is_integer(value: Any) -> bool:
 
 def _count(value: Any, draft: Draft) -> None:
     if not _is_integer(value):
-        raise _Found(f'{dumps_compact(value)} is not of type "integer"')
+        raise SchemaFault(f'{dumps_compact(value)} is not of type "integer"')
     if value < 0:
-        raise _Found(f"{dumps_compact(value)} is less than the minimum of 0")
+        raise SchemaFault(f"{dumps_compact(value)} is less than the minimum of 0")
 
 
 def _positive(value: Any, draft: Draft) -> None:
     _number(value, draft)
     if value <= 0:
-        raise _Found(f"{dumps_compact(value)} is less than or equal to the minimum of 0")
+        raise SchemaFault(f"{dumps_compact(value)} is less than or equal to the minimum of 0")
 
 
 def _regex(value: Any, draft: Draft) -> None:
     _text(value, draft)
     if not is_regex(value):
-        raise _Found(f'{dumps_compact(value)} is not a "regex"')
+        raise SchemaFault(f'{dumps_compact(value)} is not a "regex"')
 
 
 def _matching(pattern: str) -> Callable[[Any, Draft], None]:
@@ -109,7 +107,7 @@ def _matching(pattern: str) -> Callable[[Any, Draft], None]:
     def check(value: Any, draft: Draft) -> None:
         _text(value, draft)
         if expression.match(value) is None or value.endswith("\n"):
-            raise _Found(f'{dumps_compact(value)} does not match "{pattern}"')
+            raise SchemaFault(f'{dumps_compact(value)} does not match "{pattern}"')
 
     return check
 
@@ -132,8 +130,8 @@ def _repeats(values: list[Any]) -> bool:
     return False
 
 
-def _none_of(value: Any) -> _Found:
-    return _Found(
+def _none_of(value: Any) -> SchemaFault:
+    return SchemaFault(
         f"{dumps_compact(value)} is not valid under any of the schemas listed in the 'anyOf'"
         " keyword"
     )
@@ -145,13 +143,13 @@ def _names(value: Any, draft: Draft) -> None:
     for name in names:
         _text(name, draft)
     if _repeats(names):
-        raise _Found(f"{dumps_compact(names)} has non-unique elements")
+        raise SchemaFault(f"{dumps_compact(names)} has non-unique elements")
 
 
 def _some(value: Any, draft: Draft) -> None:
     _array(value, draft)
     if not value:
-        raise _Found("[] has less than 1 item")
+        raise SchemaFault("[] has less than 1 item")
 
 
 def _some_names(value: Any, draft: Draft) -> None:
@@ -162,7 +160,7 @@ def _some_names(value: Any, draft: Draft) -> None:
 def _some_values(value: Any, draft: Draft) -> None:
     _some(value, draft)
     if _repeats(value):
-        raise _Found(f"{dumps_compact(value)} has non-unique elements")
+        raise SchemaFault(f"{dumps_compact(value)} has non-unique elements")
 
 
 def _schemas(value: Any, draft: Draft) -> None:
@@ -184,7 +182,7 @@ def _by_pattern(value: Any, draft: Draft) -> None:
     _by_name(_schema)(value, draft)
     for pattern in cast("dict[str, Any]", value):
         if not is_regex(pattern):
-            raise _Found(f'{dumps_compact(value[pattern])} is not a "regex"')
+            raise SchemaFault(f'{dumps_compact(value[pattern])} is not a "regex"')
 
 
 def _either(*checks: Callable[[Any, Draft], None]) -> Callable[[Any, Draft], None]:
@@ -192,7 +190,7 @@ def _either(*checks: Callable[[Any, Draft], None]) -> Callable[[Any, Draft], Non
         for each in checks:
             try:
                 each(value, draft)
-            except _Found:
+            except SchemaFault:
                 continue
             return
         raise _none_of(value)

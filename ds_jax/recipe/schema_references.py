@@ -2,7 +2,7 @@
 
 Decides what is wrong first: a URI that is none, a document that is not there, a pointer or an
 anchor without a target. Never fetches anything. In: a schema whose keywords have the right kinds.
-Out: a sentence, or None.
+Out: nothing, or `SchemaFault`.
 
 Schemas under `$defs` and `definitions` are followed only when something refers to them; documents
 are looked for in all of them.
@@ -11,7 +11,7 @@ are looked for in all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 from urllib.parse import unquote, urljoin
 
@@ -24,23 +24,31 @@ _UNUSED = ("$defs", "definitions", "contentSchema")
 _NOT_URI = re.compile(r"[^A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})")
 
 
-class _Found(Exception):
-    """The first thing that is wrong."""
+class SchemaFault(Exception):
+    """The first thing that is wrong with a schema."""
 
 
-def first_error(schema: Any, draft: Draft) -> str | None:
-    """What is wrong with the references of a schema; None if nothing is."""
-    try:
-        _References(schema, draft).check()
-    except _Found as found:
-        return str(found)
-    return None
+def check(schema: Any, draft: Draft, check_schema: Callable[[Any, Draft], None]) -> None:
+    """Looks up what the references of a schema refer to.
+
+    Args:
+      schema: a schema whose keywords have the right kinds.
+      draft: its draft.
+      check_schema: checks the keywords of what stands where no schema has to stand.
+
+    Raises:
+      SchemaFault: a reference leads nowhere, or to what is no schema.
+    """
+    _References(schema, draft, check_schema).check()
 
 
 class _References:
     """The documents and anchors of one schema. Mutates itself."""
 
-    def __init__(self, schema: Any, draft: Draft) -> None:
+    def __init__(
+        self, schema: Any, draft: Draft, check_schema: Callable[[Any, Draft], None]
+    ) -> None:
+        self._check_schema = check_schema
         self._root = schema
         self._draft = draft
         self._subschemas = draft.subschemas
@@ -154,17 +162,19 @@ class _References:
             return value
         if not fragment.startswith("/"):
             if (uri, fragment) not in self._anchors:
-                raise _Found(f"Anchor '{fragment}' does not exist")
+                raise SchemaFault(f"Anchor '{fragment}' does not exist")
             return None
         for part in fragment[1:].split("/"):
             value = _step(value, part.replace("~1", "/").replace("~0", "~"))
             if value is _NOTHING:
-                raise _Found(f"Pointer '{fragment}' does not exist")
+                raise SchemaFault(f"Pointer '{fragment}' does not exist")
+        if id(value) not in self._bases:
+            self._check_schema(value, self._draft)
         return value
 
 
-def _absent(document: str, why: str) -> _Found:
-    return _Found(
+def _absent(document: str, why: str) -> SchemaFault:
+    return SchemaFault(
         f"Resource '{document}' is not present in a registry and retrieving it failed: {why}"
     )
 
@@ -200,4 +210,4 @@ def _check_uri(reference: str) -> None:
     if wrong is not None:
         what = "invalid percent-encoded octet" if wrong[0] == "%" else "unexpected character"
         place = len(reference[: wrong.start()].encode())
-        raise _Found(f"Invalid URI reference '{reference}': {what} at index {place}")
+        raise SchemaFault(f"Invalid URI reference '{reference}': {what} at index {place}")
