@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import json
+import re
 import secrets
 import string
 from collections.abc import Callable
@@ -52,7 +53,9 @@ class OutputParser:
         "_name",
         "_node",
         "_pieces",
+        "_root",
         "_run_starts",
+        "_search",
         "_seen",
         "_spoken",
         "_stage",
@@ -110,11 +113,13 @@ class OutputParser:
         """The reasoning told by `feed` and `finish`."""
         self.plain_search: Callable[[str], object] = _never_plain
         """Returns None for a piece to which one action applies, because nothing is held."""
-        self.plain_delta: type[ContentDelta] | type[ReasoningDelta] | None = None
-        """What such a piece becomes as it is; None: ask `feed`."""
+        self.plain_delta: Callable[[str, Logprobs], Delta] | None = None
+        """Makes the one delta of such a piece; None: ask `feed`."""
         self._run_starts: list[int] = []
         self._stage: Stage
         self._node: Node
+        self._root: Node
+        self._search: Callable[..., re.Match[str] | None]
         self._enter(_first_stage(options))
 
     @property
@@ -158,18 +163,17 @@ class OutputParser:
 
     def _read(self, text: str, kind: int, out: list[Delta]) -> None:
         base, place, size = self._seen, 0, len(text)
-        node, root = self._node, self._stage.matcher.root
-        step, search = self._stage.matcher.step, self._stage.matcher.trigger.search
+        node, root = self._node, self._root
         self._seen += size
         while place < size:
             if node is root:
-                trigger = search(text, place)
+                trigger = self._search(text, place)
                 if trigger is None:
                     break
                 place = trigger.start()
             symbol = text[place]
             after = node.memory[kind].get(symbol)
-            node = step(node, kind, symbol) if after is None else after
+            node = self._stage.matcher.step(node, kind, symbol) if after is None else after
             for index in node.begins:
                 self._run_starts[index] = base + place
             place += 1
@@ -177,8 +181,7 @@ class OutputParser:
                 self._complete(node, base + place, out)
                 if self.stop_sequence is not None:
                     return
-                node, root = self._node, self._stage.matcher.root
-                step, search = self._stage.matcher.step, self._stage.matcher.trigger.search
+                node, root = self._node, self._root
         self._node = node
 
     def _complete(self, node: Node, end: int, out: list[Delta]) -> None:
@@ -197,18 +200,18 @@ class OutputParser:
 
     def _enter(self, at: At) -> None:
         self._stage = self._stages[at]
-        self._node = self._stage.matcher.start
+        matcher = self._stage.matcher
+        self._node, self._root = matcher.start, matcher.root
+        self._search = matcher.trigger.search
         self._run_starts = [0] * len(self._stage.actions)
 
     def _look_ahead(self) -> None:
-        default, matcher = self._stage.default, self._stage.matcher
+        default = self._stage.default
         self.plain_search, self.plain_delta = _never_plain, None
-        if self._node is matcher.root and self._action is default and not self._pieces:
-            self.plain_search = matcher.trigger.search
-            if default.does is Does.CONTENT:
-                self.plain_delta = ContentDelta
-            elif default.does is Does.REASONING and self.has_reasoning:
-                self.plain_delta = ReasoningDelta
+        if self._node is self._root and self._action is default and not self._pieces:
+            self.plain_search = self._search
+            if self.has_reasoning or default.does is not Does.REASONING:
+                self.plain_delta = _MAKERS.get(default.does)
 
     def _decide(self, action: Action, count: int, out: list[Delta]) -> None:
         """Applies an action to the next symbols; empty pieces get the action before them."""
@@ -238,17 +241,13 @@ class OutputParser:
         action = self._action
         assert action is not None, "symbols are decided by an action"
         does = action.does
-        if does is Does.CONTENT:
-            out.append(ContentDelta(text, logprobs))
-        elif does is Does.REASONING:
-            self.has_reasoning = self.has_reasoning or bool(text)
-            if self._keep_reasoning:
-                self.reasoning.append(text)
-            out.append(ReasoningDelta(text, logprobs))
-        elif does is Does.ARGUMENTS:
-            out.append(CallArguments(text))
-        elif does is Does.STRING:
-            out.append(CallArguments(json.dumps(text, ensure_ascii=False)[1:-1]))
+        make = _MAKERS.get(does)
+        if make is not None:
+            out.append(make(text, logprobs))
+            if does is Does.REASONING:
+                self.has_reasoning = self.has_reasoning or bool(text)
+                if self._keep_reasoning:
+                    self.reasoning.append(text)
         elif does is Does.SPACE:
             out.append(ContentDelta(" ", logprobs))
         elif does is Does.NAME:
@@ -269,6 +268,22 @@ class OutputParser:
         letters = "".join(secrets.choice(_ALPHANUMERIC) for _ in range(20))
         index, self._calls = self._calls, self._calls + 1
         return f"call_{index:02d}_{mark}{letters}{secrets.randbelow(10_000):04d}"
+
+
+def _arguments(text: str, logprobs: Logprobs) -> CallArguments:
+    return CallArguments(text)
+
+
+def _string_arguments(text: str, logprobs: Logprobs) -> CallArguments:
+    return CallArguments(json.encoder.encode_basestring(text)[1:-1])
+
+
+_MAKERS: dict[Does, Callable[[str, Logprobs], Delta]] = {
+    Does.CONTENT: ContentDelta,
+    Does.REASONING: ReasoningDelta,
+    Does.ARGUMENTS: _arguments,
+    Does.STRING: _string_arguments,
+}
 
 
 def _never_plain(text: str) -> object:
