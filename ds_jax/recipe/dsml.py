@@ -124,27 +124,30 @@ def add_calls(
     message: int | None = None,
 ) -> None:
     """The numbered calls of one assistant turn, in order."""
-    dsml = tokens.dsml
     out.at("assistant", "tool_calls", message)
     add_calls_start(out, tokens, dialect)
     for number, call in calls:
         out.at("assistant", "tool_calls", message, number)
-        out.mixed("<", dsml, f'{dialect.invoke} name="{call.name}">\n')
-        parameters = _parameters(call.arguments, dialect)
-        for name, is_string, value in parameters:
-            flag = "true" if is_string else "false"
-            opened = f'{dialect.parameter} name="{name}" string="{flag}">{value}</'
-            out.mixed("<", dsml, opened, dsml, f"{dialect.parameter}>\n")
-        if not parameters and dialect.ends_empty_lines:
-            out.text("\n")
-        out.mixed("</", dsml, f"{dialect.invoke}>\n")
+        out.joined(tokens.dsml, _call_texts(call, dialect))
     out.at("assistant", "tool_calls", message)
-    out.mixed("</", dsml, f"{dialect.calls}>")
+    out.joined(tokens.dsml, ["</", f"{dialect.calls}>"])
 
 
 def add_calls_start(out: PromptBuilder, tokens: SpecialTokens, dialect: Dialect = V41) -> None:
     """The opening line of a calls block."""
-    out.mixed("\n\n<", tokens.dsml, f"{dialect.calls}>\n")
+    out.joined(tokens.dsml, ["\n\n<", f"{dialect.calls}>\n"])
+
+
+def _call_texts(call: conv.ToolCall, dialect: Dialect) -> list[str]:
+    """The texts between the DSML tokens of one call."""
+    texts, before = ["<"], f'{dialect.invoke} name="{call.name}">\n'
+    for name, is_string, value in _parameters(call.arguments, dialect):
+        flag = "true" if is_string else "false"
+        texts += [f"{before}<", f'{dialect.parameter} name="{name}" string="{flag}">{value}</']
+        before = f"{dialect.parameter}>\n"
+    if len(texts) == 1 and dialect.ends_empty_lines:
+        before += "\n"
+    return [*texts, f"{before}</", f"{dialect.invoke}>\n"]
 
 
 def _parameters(arguments: str, dialect: Dialect) -> list[tuple[str, bool, str]]:

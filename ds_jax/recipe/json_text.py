@@ -17,6 +17,7 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any, cast
 
 MAX_DEPTH = 127
@@ -42,10 +43,10 @@ def loads(text: str) -> Any:
       ValueError: not JSON, or a number, escape or nesting depth that is not allowed.
     """
     try:
-        value = _DECODER.decode(text)
+        value = _read(text)
     except RecursionError as error:
         raise ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels") from error
-    if _SURROGATE_ESCAPE.search(text):
+    if "\\u" in text and _SURROGATE_ESCAPE.search(text):
         paired = _PAIRED_ESCAPES.match(text)
         if paired is None or paired.end() != len(text):
             raise ValueError("a surrogate escape stands alone; use both halves of the pair")
@@ -56,17 +57,17 @@ def loads(text: str) -> Any:
 
 def dumps(value: Any) -> str:
     """Writes a value with spaces after `,` and `:`; floats as Python spells them."""
-    return _SPACED.encode(value)
+    return str(value) if type(value) is int else _spaced(value)
 
 
 def dumps_decimal(value: Any) -> str:
     """Writes a value with spaces after `,` and `:`; 1e-5 in decimals, shorter exponents."""
-    return _respelled(_SPACED.encode(value))
+    return _respelled(_spaced(value))
 
 
 def dumps_compact(value: Any) -> str:
     """Writes a value without spaces; floats as in `dumps_decimal`."""
-    return _respelled(_COMPACT.encode(value))
+    return _respelled(_compact(value))
 
 
 def copy(value: Any) -> Any:
@@ -130,6 +131,14 @@ def _copy_container(value: Any, parents: tuple[int, ...]) -> Any:
     return record
 
 
+def _read(text: str) -> Any:
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:  # blanks first, or no JSON
+        return _DECODER.decode(text)
+    return value if end == len(text) else _DECODER.decode(text)
+
+
 def _integer(text: str) -> int | float:
     if text == "-0":
         return -0.0
@@ -190,7 +199,22 @@ def _small(match: re.Match[str]) -> str:
     return f"{sign}{first}{'.' + rest if rest else ''}e-{zeros}"
 
 
-# Made once: a new encoder or decoder for each value costs more than most values.
+def _writer(item_separator: str, key_separator: str) -> Callable[[Any], str]:
+    """What `json.dumps` does, without setting an encoder up for every value."""
+    separators = (item_separator, key_separator)
+    encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=separators)
+    made: Any = getattr(json.encoder, "c_make_encoder", None)
+    if made is None:
+        return encoder.encode
+    pieces = made(
+        *(None, encoder.default, json.encoder.encode_basestring, None),
+        *(key_separator, item_separator, False, False, True),
+    )
+    return lambda value: "".join(pieces(value, 0))
+
+
 _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant)
-_SPACED = json.JSONEncoder(ensure_ascii=False, check_circular=False)
-_COMPACT = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"))
+# The decoder's own first step, which suffices for text without blanks around it.
+_scan: Callable[[str, int], tuple[Any, int]] = getattr(_DECODER, "scan_once")  # noqa: B009
+_spaced = _writer(", ", ": ")
+_compact = _writer(",", ":")

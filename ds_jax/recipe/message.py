@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ds_jax.recipe import arguments
 from ds_jax.recipe.image_source import ImageSource
@@ -23,6 +23,14 @@ from ds_jax.recipe.tool import ToolCall, ToolDefinition
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "latest_reminder"]
 _IMAGE = SpecialToken.Image.default_str()
 T = TypeVar("T", "SystemMessage", "UserMessage", "ToolMessage")
+
+
+class _Images(NamedTuple):
+    """The images of one message and where they stand."""
+
+    sources: tuple[ImageSource, ...]
+    parts: tuple[str, ...]
+    token: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -40,12 +48,8 @@ class Message:
     """The call a tool message answers."""
     prefix: bool
     """Whether this assistant message is unfinished and the model continues it."""
-    parts: tuple[str, ...]
-    """The text before, between and after the places of images."""
-    image_token: str
-    """How the places of images are spelled in `content`."""
-    _image_sources: tuple[ImageSource, ...]
     _tool_calls: tuple[ToolCall, ...] | None
+    _images: _Images | None
     role: ClassVar[Role]
 
     def __init__(self) -> None:
@@ -59,7 +63,17 @@ class Message:
     @property
     def image_sources(self) -> list[ImageSource]:
         """The images of the message in order, as a new list."""
-        return list(self._image_sources)
+        return [] if self._images is None else list(self._images.sources)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The text before, between and after the places of images."""
+        return (self.content,) if self._images is None else self._images.parts
+
+    @property
+    def image_token(self) -> str:
+        """How the places of images are spelled in `content`."""
+        return _IMAGE if self._images is None else self._images.token
 
     def _fill(
         self,
@@ -68,26 +82,34 @@ class Message:
         tool_call_id: str | None = None,
         prefix: bool = False,
         tool_calls: tuple[ToolCall, ...] | None = None,
-        image_sources: Sequence[ImageSource] | None = None,
-        image_token: str | None = None,
+        images: _Images | None = None,
     ) -> None:
         """Sets every field, once. Mutates itself."""
-        store = object.__setattr__
-        store(self, "content", content)
-        store(self, "reasoning_content", reasoning_content)
-        store(self, "tool_call_id", tool_call_id)
-        store(self, "prefix", prefix)
-        store(self, "_tool_calls", tool_calls)
-        sources = ()
-        if image_sources is not None:
-            sources = arguments.records("image_sources", image_sources, ImageSource)
-        token = arguments.optional_text("image_token", image_token)
-        if token == "":
-            raise ValueError("image_token must not be empty")
-        token = token or _IMAGE
-        store(self, "image_token", token)
-        store(self, "_image_sources", sources)
-        store(self, "parts", tuple(content.split(token, len(sources))) if sources else (content,))
+        _store(self, "content", content)
+        _store(self, "reasoning_content", reasoning_content)
+        _store(self, "tool_call_id", tool_call_id)
+        _store(self, "prefix", prefix)
+        _store(self, "_tool_calls", tool_calls)
+        _store(self, "_images", images)
+
+
+_store = object.__setattr__
+
+
+def _images(
+    content: str, image_sources: Sequence[ImageSource] | None, image_token: str | None
+) -> _Images | None:
+    """The images at the first occurrences of the token."""
+    if image_sources is None and image_token is None:
+        return None
+    sources = ()
+    if image_sources is not None:
+        sources = arguments.records("image_sources", image_sources, ImageSource)
+    token = arguments.optional_text("image_token", image_token)
+    if token == "":
+        raise ValueError("image_token must not be empty")
+    token = token or _IMAGE
+    return _Images(sources, tuple(content.split(token, len(sources))), token) if sources else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -111,10 +133,10 @@ class SystemMessage(Message):
         image_token: str | None = None,
     ) -> None:
         content = arguments.text("content", content)
-        self._fill(content, image_sources=image_sources, image_token=image_token)
+        self._fill(content, images=_images(content, image_sources, image_token))
         if tools is not None:
             tools = arguments.records("tools", tools, ToolDefinition)
-        object.__setattr__(self, "_tools", tools)
+        _store(self, "_tools", tools)
 
     @property
     def tools(self) -> list[ToolDefinition] | None:
@@ -139,10 +161,10 @@ class UserMessage(Message):
         image_token: str | None = None,
     ) -> None:
         content = arguments.text("content", content)
-        self._fill(content, image_sources=image_sources, image_token=image_token)
+        self._fill(content, images=_images(content, image_sources, image_token))
 
     def __repr__(self) -> str:
-        return f"UserMessage({quoted(self.content)}, image_sources={len(self._image_sources)})"
+        return f"UserMessage({quoted(self.content)}, image_sources={len(self.image_sources)})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -163,7 +185,7 @@ class AssistantMessage(Message):
         if tool_calls is not None:
             tool_calls = arguments.records("tool_calls", tool_calls, ToolCall)
         prefix = arguments.flag("prefix", prefix)
-        self._fill(content, reasoning_content, prefix=prefix, tool_calls=tool_calls)
+        self._fill(content, reasoning_content, None, prefix, tool_calls)
 
     def __repr__(self) -> str:
         return (
@@ -189,18 +211,14 @@ class ToolMessage(Message):
     ) -> None:
         content = arguments.text("content", content)
         tool_call_id = arguments.optional_text("tool_call_id", tool_call_id)
-        self._fill(
-            content,
-            tool_call_id=tool_call_id,
-            image_sources=image_sources,
-            image_token=image_token,
-        )
+        images = _images(content, image_sources, image_token)
+        self._fill(content, None, tool_call_id, images=images)
 
     def __repr__(self) -> str:
         call_id = "None" if self.tool_call_id is None else f"Some({quoted(self.tool_call_id)})"
         return (
             f"ToolMessage({quoted(self.content)}, tool_call_id={call_id}, "
-            f"image_sources={len(self._image_sources)})"
+            f"image_sources={len(self.image_sources)})"
         )
 
 
@@ -228,11 +246,13 @@ def with_places(message: T, parts: Sequence[str], image_token: str) -> T:
     Returns:
       A new message; the same spelling inside a part stays text.
     """
+    sources = message.image_sources
+    images = _Images(tuple(sources), tuple(parts), image_token) if sources else None
+    content = parts[0] if len(parts) == 1 else image_token.join(parts)
     placed: Any = object.__new__(type(message))
     for kind in (Message, type(message)):
         for name in kind.__slots__:
-            object.__setattr__(placed, name, getattr(message, name))
-    object.__setattr__(placed, "content", image_token.join(parts))
-    object.__setattr__(placed, "parts", tuple(parts))
-    object.__setattr__(placed, "image_token", image_token)
+            _store(placed, name, getattr(message, name))
+    _store(placed, "content", content)
+    _store(placed, "_images", images)
     return placed

@@ -8,6 +8,7 @@ order. Out: `RenderedPrompt`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from ds_jax.recipe import message as messages
@@ -128,17 +129,24 @@ class PromptBuilder:
         self._sources.extend(sources)
         return self
 
-    def mixed(self, *parts: str) -> PromptBuilder:
-        """Adds plain text and control tokens in turn, text first."""
-        place = self._place
-        self._pieces += [(part, n % 2 == 1, place) for n, part in enumerate(parts) if part]
+    def joined(self, token: str, texts: Sequence[str]) -> PromptBuilder:
+        """Adds plain texts with one control token between each two of them."""
+        place, add = self._place, self._add
+        self.text(texts[0])
+        for text in texts[1:]:
+            if token:
+                add((token, True, place))
+            if text:
+                add((text, False, place))
         return self
 
     def assistant_text(self, text: str, marks: spatial.Marks) -> PromptBuilder:
         """Adds what the assistant wrote, marks of places in images as control tokens."""
         if not marks.may_occur(text):
             return self.text(text)
-        return self.mixed(*marks.cut(text))
+        for number, part in enumerate(marks.cut(text)):
+            _ = self.special(part) if number % 2 else self.text(part)
+        return self
 
     def build(self) -> RenderedPrompt:
         """The prompt so far."""
