@@ -10,7 +10,7 @@ The order of the fields is that of the library, which also reads a record from a
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 from ds_jax.recipe import decode
 from ds_jax.recipe.decode import DecodeError, defaulted, optional, required
@@ -245,8 +245,9 @@ def _tool_choice(value: Any) -> Any:
     if type(value) is str and value in ("none", "auto", "required"):
         return value
     if type(value) is dict and "type" in value:
-        decode.at_field("type", _FUNCTION)(value["type"])
-        return NamedTool(decode.at_field("function", _named_function)(value.get("function")).name)
+        items = cast("dict[str, Any]", value)
+        decode.at_field("type", _FUNCTION)(items["type"])
+        return NamedTool(decode.at_field("function", _named_function)(items.get("function")).name)
     raise DecodeError("expected one of `none`, `auto`, `required` or a tool")
 
 

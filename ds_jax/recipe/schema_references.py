@@ -170,6 +170,7 @@ class _References:
                 raise SchemaFault(f"Pointer '{fragment}' does not exist")
         if id(value) not in self._bases:
             self._check_schema(value, self._draft)
+            self._bases[id(value)] = uri
         return value
 
 

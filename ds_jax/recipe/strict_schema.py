@@ -189,6 +189,7 @@ _typed: decode.Reader[_Typed] = decode.tagged(
 
 def _spelled(node: _Node) -> dict[str, Any]:
     """A node as a JSON value, inner nodes first."""
+    value: dict[str, Any]
     if isinstance(node, _Object):
         return _spelled_object(node, False)
     if isinstance(node, _Array):
