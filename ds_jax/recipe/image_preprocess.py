@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MAX_WEBP_SIDE = 16380  # the format allows 16383; a multiple of 42 as all sides here
 _MAX_U32 = 2**32 - 1
 _WEBP_QUALITY = 90
+_MAX_JPEG_SCANS = 100  # each goes over all pixels; real files have about 10
 _PADDING = 127  # grey
 _STRIP_ROWS = 64  # rows resampled at a time: bounds the memory of the floats
 _CUBIC = -0.75
@@ -161,7 +162,7 @@ def _opened(data: bytes, kind: image_header.Format) -> ImageFile:
         case "png":
             return PngImagePlugin.PngImageFile(io.BytesIO(image_png.essentials(data)))
         case "jpeg":
-            if b"\xff\xd9" not in data:
+            if b"\xff\xd9" not in data or data.count(b"\xff\xda") > _MAX_JPEG_SCANS:
                 raise Fault("EmptyImage")
             return JpegImagePlugin.JpegImageFile(io.BytesIO(data))
         case "gif":

@@ -130,6 +130,13 @@ def test_a_picture_larger_than_its_gif_screen_is_not_decoded():
     assert outcome(recipe, data) == "Decode"
 
 
+def test_a_jpeg_file_of_endless_scans_is_not_decoded():
+    data = SAMPLES["jpeg progressive"]
+    scan = data[data.rindex(b"\xff\xda") : -2]
+    assert outcome(recipe, data[:-2] + scan * 5 + data[-2:]) == (616, 490)
+    assert outcome(recipe, data[:-2] + scan * 100 + data[-2:]) == "EmptyImage"
+
+
 def test_texts_and_profiles_of_a_png_file_are_not_read():
     text = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(40 << 20)))
     profile = chunk(b"iCCP", b"a\0\0broken")
