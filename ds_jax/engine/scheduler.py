@@ -43,7 +43,7 @@ from ds_jax.errors import DsJaxError, RequestError, StepError
 from ds_jax.records import FinishReason
 
 PRIORITY_PLACES = 64
-UNEVENNESS = 1  # sequences a rank may have more than another, to use a longer prefix
+UNEVENNESS = 2  # sequences a rank may have more than another, to use a longer prefix
 
 
 class Scheduler:
@@ -329,7 +329,7 @@ class Scheduler:
                     offers.append((rank, offer))
         if not offers:
             return None
-        most = min(len(rank.running) for rank, _ in offers) + UNEVENNESS
+        most = min(len(rank.running) for rank, _ in offers) + UNEVENNESS - 1
         even = [(rank, offer) for rank, offer in offers if len(rank.running) <= most]
         return max(
             even,

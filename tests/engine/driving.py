@@ -8,8 +8,9 @@ from typing import Any
 
 from ds_jax.engine import plan as plans
 from ds_jax.engine.limits import Limits
-from ds_jax.engine.plan import Cancel, Plan, StepResult, Submit
+from ds_jax.engine.plan import Cancel, Plan, StepFailed, StepResult, Submit
 from ds_jax.engine.scheduler import Scheduler
+from ds_jax.engine.sequence import State
 from ds_jax.engine.stop import Detokenizer
 from ds_jax.kvcache.replay import Rule
 from ds_jax.records import FinishReason, GenerateRequest, SamplingParams, TokenEvent
@@ -54,6 +55,7 @@ class Driver:
         self.texts: dict[str, str] = collections.defaultdict(str)
         self.final: dict[str, TokenEvent] = {}
         self.preempted = 0
+        self.rows: dict[int, set[str]] = {}  # requests of every step
 
     def submit(
         self,
@@ -72,6 +74,14 @@ class Driver:
     def cancel(self, name: str) -> None:
         self.inbox.append(Cancel(name))
 
+    def fail(self) -> set[str]:
+        """The oldest step in flight raises and the device loses everything; who was in it."""
+        number = self.flights[0].number
+        self.flights.clear()
+        self.device = MockDevice(self.limits, self.model)
+        self.inbox.append(StepFailed(number, "the device is gone"))
+        return self.rows[number]
+
     def step(self) -> Plan:
         """One turn of the loop."""
         events, self.inbox = self.inbox, []
@@ -83,6 +93,8 @@ class Driver:
             self.take(event)
         if plan.has_rows:
             self.flights.append(self.device.launch(plan))
+            rows = [*plan.prefill, *plan.decode]
+            self.rows[plan.number] = {row.sequence.request.request_id for row in rows}
         elif self.flights:
             self.inbox.append(self.flights.popleft())
         self.now_s += 1.0
@@ -124,6 +136,10 @@ class Driver:
             )
         for chunk in plan.prefill:
             assert chunk.start < chunk.stop <= chunk.start + sizes.chunk_tokens
+        for rank in self.scheduler.ranks:
+            for s in rank.running.values():
+                served = s.number in decoding or s.number in chunked
+                assert served or s.state is not State.DECODE or s.sampled >= s.limit, "starved"
         if self.integrity:
             self.scheduler.check_integrity()
 
