@@ -10,9 +10,48 @@ Reading is `json_text`; when that refuses a text, `json_errors` reads it again a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from ds_jax.recipe import json_errors, json_text
+from ds_jax.recipe.decode import DecodeError, Reader
+
+T = TypeVar("T")
+
+
+class BodyError(ValueError):
+    """A body that is no JSON, or a field that is missing or has another type.
+
+    Attributes:
+      path: where in the body the value is, such as `messages.3.content[1].text`; empty if the body
+        as a whole is wrong.
+    """
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def read_typed(value: Any, reader: Reader[T]) -> T:
+    """What `reader` reads from the JSON value of a body.
+
+    Raises:
+      BodyError: the value has another shape (`invalid request body: …`).
+    """
+    try:
+        return reader(value)
+    except DecodeError as error:
+        raise BodyError(f"invalid request body: {error}", _spelled(error.path)) from None
+
+
+def _spelled(path: tuple[str | int, ...]) -> str:
+    """A path with a dot before keys and before the first index, later indices in brackets."""
+    spelled = ""
+    for place, step in enumerate(path):
+        if isinstance(step, int) and place > 1:
+            spelled += f"[{step}]"
+        else:
+            spelled += f".{step}" if spelled else f"{step}"
+    return spelled
 
 
 def read_body(body: object) -> Any:
@@ -26,8 +65,8 @@ def read_body(body: object) -> Any:
       A value in fresh containers.
 
     Raises:
-      ValueError: text that is not JSON (`invalid JSON request: … at line L column C`), a number
-        that is not finite, or a container that holds itself.
+      BodyError: text that is not JSON (`invalid JSON request: … at line L column C`).
+      ValueError: a number that is not finite, or a container that holds itself.
       UnicodeEncodeError: a str with a lone surrogate.
       TypeError: a Python value or key that JSON does not have.
       OverflowError: a Python integer outside 64 bits.
@@ -47,7 +86,7 @@ def read_body(body: object) -> Any:
     except ValueError:
         pass
     data = data.encode("ascii") if isinstance(data, str) else data
-    raise ValueError(f"invalid JSON request: {json_errors.first_error(data)}")
+    raise BodyError(f"invalid JSON request: {json_errors.first_error(data)}")
 
 
 def _decoded(data: bytes) -> str | None:

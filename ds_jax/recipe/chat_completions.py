@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from ds_jax.recipe import chat_body, chat_events, format_rules, rules, tool_rules
-from ds_jax.recipe.body import read_body
+from ds_jax.recipe.body import read_body, read_typed
 from ds_jax.recipe.chat_body import ChatBody, JsonSchemaFormat, PlainFormat, RegexFormat
 from ds_jax.recipe.chat_events import ChatCompletionChunkGenerator, ChatReply
 from ds_jax.recipe.chat_messages import convert_messages
 from ds_jax.recipe.conversation import Conversation, Message, ToolDefinition
-from ds_jax.recipe.decode import DecodeError
 from ds_jax.recipe.options import ConversionOptions, ModelVersion
 from ds_jax.recipe.parse import ParsingOptions, ThinkingInitialStage
 from ds_jax.recipe.request import ConversationRequest, InferenceOptions, invalid_request
@@ -30,18 +29,14 @@ class ChatCompletionRequest:
       body: JSON as bytes or str, or the same as Python values.
 
     Raises:
-      ValueError: not JSON, or a field that is missing or has another type.
+      ValueError: not JSON, or a field that is missing or has another type; its `path` says where.
       TypeError, OverflowError, RecursionError, UnicodeEncodeError: Python values JSON cannot hold.
     """
 
     __slots__ = ("_body",)
 
     def __init__(self, body: bytes | str | dict[str, Any]) -> None:
-        value = read_body(body)
-        try:
-            self._body: ChatBody | None = chat_body.read_chat_body(value)
-        except DecodeError as error:
-            raise ValueError(f"invalid request body: {error}") from None
+        self._body: ChatBody | None = read_typed(read_body(body), chat_body.read_chat_body)
 
     @property
     def model(self) -> str:

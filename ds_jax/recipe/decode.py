@@ -36,7 +36,20 @@ _MISSING: Any = object()
 
 
 class DecodeError(ValueError):
-    """A value does not have the declared shape."""
+    """A value does not have the declared shape.
+
+    Attributes:
+      path: the keys and indices that lead to the value.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.path: tuple[str | int, ...] = ()
+
+    def inside(self, step: str | int) -> DecodeError:
+        """The same error, found inside a container at `step`. Mutates itself."""
+        self.path = (step, *self.path)
+        return self
 
 
 class ObjectReader(Protocol[T_co]):
@@ -155,7 +168,7 @@ def array(reader: Reader[T]) -> Reader[list[T]]:
     def read(value: Any) -> list[T]:
         if type(value) is not list:
             raise invalid_type(value, "a sequence")
-        return [reader(item) for item in cast("list[Any]", value)]
+        return _elements_of(cast("list[Any]", value), reader)
 
     return read
 
@@ -166,8 +179,14 @@ def mapping(reader: Reader[T]) -> Reader[dict[str, T]]:
     def read(value: Any) -> dict[str, T]:
         if type(value) is not dict:
             raise invalid_type(value, "a map")
-        items = cast("dict[str, Any]", value)
-        return {key: reader(item) for key, item in items.items()}
+        read_items: dict[str, T] = {}
+        key = ""
+        try:
+            for key, item in cast("dict[str, Any]", value).items():
+                read_items[key] = reader(item)
+        except DecodeError as error:
+            raise error.inside(key) from None
+        return read_items
 
     return read
 
@@ -179,9 +198,19 @@ def string_or_array(reader: Reader[T], text: str) -> Reader[str | list[T]]:
         if type(value) is str:
             return value
         if type(value) is list:
-            return [reader(item) for item in cast("list[Any]", value)]
+            return _elements_of(cast("list[Any]", value), reader)
         raise DecodeError(text)
 
+    return read
+
+
+def _elements_of(values: list[Any], reader: Reader[T]) -> list[T]:
+    read: list[T] = []
+    try:
+        for item in values:
+            read.append(reader(item))
+    except DecodeError as error:
+        raise error.inside(len(read)) from None
     return read
 
 
@@ -192,7 +221,9 @@ def at_field(name: str, reader: Reader[T]) -> Reader[T]:
         try:
             return reader(value)
         except DecodeError as error:
-            raise DecodeError(f"field `{name}`: {error}") from None
+            located = DecodeError(f"field `{name}`: {error}")
+            located.path = (name, *error.path)
+            raise located from None
 
     return read
 
@@ -306,11 +337,15 @@ class Record(Generic[T]):
             self._refuse_twice(items)
         values = self._defaults.copy()
         slots = self._slots
-        for key, item in items.items():
-            slot = slots.get(key)
-            if slot is not None:
-                index, reader, nullable = slot
-                values[index] = None if item is None and nullable else reader(item)
+        key = ""
+        try:
+            for key, item in items.items():
+                slot = slots.get(key)
+                if slot is not None:
+                    index, reader, nullable = slot
+                    values[index] = None if item is None and nullable else reader(item)
+        except DecodeError as error:
+            raise error.inside(key) from None
         for index in self._required:
             if values[index] is _MISSING:
                 raise DecodeError(f"missing field `{self._names[index]}`")
@@ -319,7 +354,12 @@ class Record(Generic[T]):
     def from_array(self, values: list[Any]) -> T:
         """Reads all fields in declaration order; only `defaulted` ones may be absent."""
         count = len(self._readers)
-        read = [reader(value) for reader, value in zip(self._readers, values, strict=False)]
+        read: list[Any] = []
+        try:
+            for reader, value in zip(self._readers, values, strict=False):
+                read.append(reader(value))
+        except DecodeError as error:
+            raise error.inside(self._names[len(read)]) from None
         for index in range(len(values), count):
             default = self._defaults[index]
             if default is None or default is _MISSING:

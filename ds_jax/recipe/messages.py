@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ds_jax.recipe import messages_blocks, messages_body, messages_content, rules, tool_rules
-from ds_jax.recipe.body import read_body
+from ds_jax.recipe.body import read_body, read_typed
 from ds_jax.recipe.conversation import Conversation
-from ds_jax.recipe.decode import DecodeError
 from ds_jax.recipe.message import Message, SystemMessage
 from ds_jax.recipe.messages_events import MessagesChunkGenerator, generator
 from ds_jax.recipe.options import ConversionOptions, ModelVersion, WebSearchBehavior
@@ -42,10 +41,7 @@ class MessagesRequest:
     __slots__ = ("_body",)
 
     def __init__(self, body: bytes | str | dict[str, object]) -> None:
-        try:
-            self._body: messages_body.Body | None = messages_body.read(read_body(body))
-        except DecodeError as error:
-            raise ValueError(f"invalid request body: {error}") from None
+        self._body: messages_body.Body | None = read_typed(read_body(body), messages_body.read)
 
     @property
     def model(self) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 from ds_jax.recipe import (
     arguments,
-    decode,
     format_rules,
     responses_history,
     responses_tools,
@@ -22,6 +21,7 @@ from ds_jax.recipe import (
     tool_rules,
 )
 from ds_jax.recipe.body import read_body as read_json
+from ds_jax.recipe.body import read_typed
 from ds_jax.recipe.conversation import Conversation
 from ds_jax.recipe.message import Message, SystemMessage, UserMessage
 from ds_jax.recipe.options import ConversionOptions, ModelVersion, WebSearchBehavior
@@ -66,11 +66,7 @@ class ResponsesRequest:
 
     def __init__(self, body: bytes | str | dict[str, Any]) -> None:
         self._raw: Any = read_json(body)
-        self._body: Body | None
-        try:
-            self._body = read_body(self._raw)
-        except decode.DecodeError as error:
-            raise ValueError(f"invalid request body: {error}") from None
+        self._body: Body | None = read_typed(self._raw, read_body)
 
     @property
     def model(self) -> str:

@@ -412,3 +412,25 @@ def test_options_never_change():
 def test_options_refuse_other_types(error, fields):
     with pytest.raises(error):
         recipe.ConversionOptions(**fields)
+
+
+# Where a wrong field is ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields, path",
+    [
+        ({"messages": 5}, "messages"),
+        ({"messages": [USER, {"role": "user"}]}, "messages.1"),
+        ({"messages": [{"role": "user", "content": ["x"]}]}, "messages.0.content[0]"),
+        ({"messages": [["user", [["text", 5]], None]]}, "messages.0.content[0].text"),
+        ({"tools": [TOOL, {"type": "function", "function": {"name": 5}}]}, "tools.1.function.name"),
+        ({"tool_choice": {"type": "function", "function": 5}}, "tool_choice.function"),
+        ({"temperature": "x"}, "temperature"),
+        ({"model": None}, "model"),
+    ],
+)
+def test_body_error_has_the_path_of_the_wrong_value(fields, path):
+    with pytest.raises(ValueError, match="^invalid request body: ") as caught:
+        recipe.ChatCompletionRequest({"model": V41, "messages": [USER], **fields})
+    assert caught.value.path == path  # pyright: ignore[reportAttributeAccessIssue]
