@@ -431,6 +431,6 @@ def test_options_refuse_other_types(error, fields):
     ],
 )
 def test_body_error_has_the_path_of_the_wrong_value(fields, path):
-    with pytest.raises(ValueError, match="^invalid request body: ") as caught:
+    with pytest.raises(ValueError, match=r"^invalid request body: ") as caught:
         recipe.ChatCompletionRequest({"model": V41, "messages": [USER], **fields})
     assert caught.value.path == path  # pyright: ignore[reportAttributeAccessIssue]
