@@ -110,7 +110,7 @@ class OutputParser:
         self.has_reasoning = False
         """Whether any reasoning text was told."""
         self.reasoning: list[str] = []
-        """The reasoning told by `feed` and `finish`."""
+        """The reasoning so far, if it is kept; who uses `plain_delta` adds its text."""
         self.plain_search: Callable[[str], object] = _never_plain
         """Returns None for a piece to which one action applies, because nothing is held."""
         self.plain_delta: Callable[[str, Logprobs], Delta] | None = None

@@ -49,11 +49,13 @@ class Tokenizer:
     ):
         try:
             data = json.loads(tokenizer_json)
-            added = {token["content"]: int(token["id"]) for token in data["added_tokens"]}
             plain: dict[str, Any] = {**data, "added_tokens": [], "post_processor": None}
             full = {**data, "post_processor": None}
             self._full = tokenizers.Tokenizer.from_str(json.dumps(full))
             self._plain = tokenizers.Tokenizer.from_str(json.dumps(plain))
+            # The ids in use: a file whose added ids leave a gap is renumbered when it is read.
+            decoder = self._full.get_added_tokens_decoder()
+            added = {token.content: index for index, token in decoder.items()}
         except Exception as error:  # the Rust parser raises bare Exception
             raise TokenizerError(
                 f"{source}: not a tokenizer.json ({error}); give a byte-level BPE file written by "
@@ -261,4 +263,8 @@ _BYTE_OF = _byte_alphabet()
 
 
 def _from_byte_alphabet(token: str) -> bytes:
-    return bytes(_BYTE_OF[character] for character in token)
+    """A token with a character outside the alphabet stands for its own text."""
+    try:
+        return bytes(_BYTE_OF[character] for character in token)
+    except KeyError:
+        return token.encode()

@@ -7,6 +7,7 @@ The library is needed for this test only. More cases than the test runs:
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 from typing import Any
 
@@ -36,6 +37,12 @@ def difference(case: dict[str, Any]) -> str | None:
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(strategies.cases(parse_outputs.case))
 def test_random_outputs_are_parsed_as_in_the_library(case):
+    assert difference(case) is None
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(strategies.cases(functools.partial(parse_outputs.case, strange=True)))
+def test_random_outputs_with_strange_markers_are_parsed_as_in_the_library(case):
     assert difference(case) is None
 
 

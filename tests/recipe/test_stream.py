@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from ds_jax import recipe
 from ds_jax.recipe import marker_match
 from ds_jax.recipe.deltas import ContentDelta, Finished, ReasoningDelta, TokenLogprob
 from ds_jax.recipe.detokenize import TokenPieces
@@ -13,6 +15,7 @@ from ds_jax.recipe.inference import InferenceChunk, InferenceFinishReason, Promp
 from ds_jax.recipe.parse import ParsingOptions, ThinkingInitialStage
 from ds_jax.recipe.special_tokens import SpecialTokens
 from ds_jax.recipe.stream import StreamProcessor
+from tests.recipe import golden_cases
 from tests.recipe.parsing import (
     END,
     START,
@@ -374,6 +377,28 @@ def test_ids_without_text_belong_to_the_control_token_after_them():
     logprobs = (TokenLogprob("", -1.0, ()), logprob("<｜User｜>", -2.0))
     assert made[0] == ContentDelta("<｜User｜>", logprobs)
     assert num_tokens(made) == 3
+
+
+def test_a_token_outside_the_byte_alphabet_is_its_own_text():
+    vocabulary = json.loads((golden_cases.GOLDEN / "tokenizer_514.json").read_text("utf-8"))
+    entries = vocabulary["model"]["vocab"]
+    entries["é 中"] = entries.pop("!")
+    odd = recipe.Tokenizer.from_str(json.dumps(vocabulary))
+    stream = StreamProcessor(Recorder(), ParsingOptions(), odd)
+    ids = [A, entries["é 中"], B]
+    assert stream.push(InferenceChunk.tokens(ids)) == [ContentDelta("aé 中b")]
+
+
+def test_ids_of_control_tokens_are_those_in_use():
+    vocabulary = json.loads((golden_cases.GOLDEN / "tokenizer_514.json").read_text("utf-8"))
+    for token in vocabulary["added_tokens"]:
+        token["id"] += 100
+    odd = recipe.Tokenizer.from_str(json.dumps(vocabulary))
+    stream = StreamProcessor(Recorder(), ParsingOptions(), odd)
+    assert stream.push(InferenceChunk.tokens([A, USER])) == [
+        ContentDelta("a"),
+        ContentDelta("<｜User｜>"),
+    ]
 
 
 def test_an_empty_marker_is_found_at_every_symbol():
