@@ -19,7 +19,7 @@ ROOT = PACKAGE.parent
 
 HOST_ONLY = (
     *("config", "config_rules", "errors", "primes", "published_layout", "records", "strict_table"),
-    *("kvcache", "recipe", "simulator", "structured", "speculative.plan"),
+    *("benchmark.host", "kvcache", "recipe", "simulator", "structured", "speculative.plan"),
     *("engine.buckets", "engine.limits", "engine.plan", "engine.queue", "engine.rank"),
     *("engine.scheduler", "engine.sequence", "engine.stats", "engine.stop"),
     *("serving.admission", "serving.disaggregate", "serving.http", "serving.metrics"),

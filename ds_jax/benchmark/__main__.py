@@ -1,4 +1,4 @@
-"""Measures speed on this machine: python -m ds_jax.benchmark [--parts=machine,prefill,decode,start]
+"""Measures speed on this machine: python -m ds_jax.benchmark [--parts=machine,decode,host]
 
 Decides flags and the order of parts. Never measures itself. In: flags. Out: a table on stdout, and
 JSON where --out says; exit code 2 and one line for a user's mistake.
@@ -6,6 +6,7 @@ JSON where --out says; exit code 2 and one line for a user's mistake.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from absl import flags
 from ds_jax import command
 from ds_jax.errors import ConfigError
 
-_PARTS = ("machine", "prefill", "decode", "start")
+_PARTS = ("machine", "prefill", "decode", "host", "start")
 
 _WHICH = flags.DEFINE_list("parts", list(_PARTS), f"What to measure, of {', '.join(_PARTS)}.")
 _CONFIG = flags.DEFINE_string(
@@ -47,7 +48,7 @@ def _measure(parts: Sequence[str]) -> None:
     import jax
 
     from ds_jax import config
-    from ds_jax.benchmark import machine, offline, report, start
+    from ds_jax.benchmark import host, machine, offline, report, start
     from ds_jax.engine import platforms
 
     model = config.load_model(_CONFIG.value)
@@ -71,6 +72,9 @@ def _measure(parts: Sequence[str]) -> None:
                 timings.append(offline.decode(runner, workload, batch))
     lines = [report.line(model, numerics, workload, timing, limits) for timing in timings]
     print(report.table(lines, limits, starts))
+    hosts = [host.decode_step(n) for n in host.SEQUENCES] if "host" in parts else []
+    if hosts:
+        print(host.table(hosts))
     if _OUT.value:
         about = {
             "config": _CONFIG.value,
@@ -80,7 +84,9 @@ def _measure(parts: Sequence[str]) -> None:
             "jax": jax.__version__,
             "python": sys.version.split()[0],
         }
-        command.write_json(_OUT.value, report.record(lines, limits, starts, about))
+        figures = report.record(lines, limits, starts, about)
+        figures["host"] = [dataclasses.asdict(timing) for timing in hosts]
+        command.write_json(_OUT.value, figures)
 
 
 def _parts() -> list[str]:
