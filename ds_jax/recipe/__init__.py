@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ds_jax import __version__
+
 if TYPE_CHECKING:
     from ds_jax.recipe.chat_completions import ChatCompletionRequest
     from ds_jax.recipe.chat_events import (
@@ -221,6 +223,7 @@ __all__ = [
     "UrlImageSource",
     "UserMessage",
     "WebSearchBehavior",
+    "__version__",
     "explain",
 ]
 
