@@ -51,18 +51,20 @@ def calls(library: ModuleType, case: dict[str, Any]) -> list[tuple[str, list[str
 
 def make_processor(library: ModuleType, case: dict[str, Any]) -> Any:
     """A processor with the options of a case, before its first chunk."""
-    body: dict[str, Any] = {
+    converted = _converted(library, case.get("thinking", True))
+    generator = library.ChatCompletionRequest.chunk_generator(converted, "id", "m")
+    given = options(library, case["options"])
+    return library.StreamProcessor(generator, given, tokenizer_of(library, case))
+
+
+@functools.cache
+def _converted(library: ModuleType, thinking: bool) -> Any:
+    body = {
         "model": "DeepSeek-V4.1-Flash",
         "messages": [{"role": "user", "content": "x"}],
+        "thinking": {"type": "enabled" if thinking else "disabled"},
     }
-    if not case.get("thinking", True):
-        body["thinking"] = {"type": "disabled"}
-    maker = library.ChatCompletionRequest
-    converted = maker(body).convert(library.ConversionOptions())
-    generator = maker.chunk_generator(converted, "id", "m")
-    return library.StreamProcessor(
-        generator, options(library, case["options"]), tokenizer_of(library, case)
-    )
+    return library.ChatCompletionRequest(body).convert(library.ConversionOptions())
 
 
 def options(library: ModuleType, data: dict[str, Any]) -> Any:
