@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
+from ds_jax import recipe
 from ds_jax.recipe.deltas import CallArguments, CallStart, ContentDelta, Finished, ReasoningDelta
 from ds_jax.recipe.inference import InferenceFinishReason
 from ds_jax.recipe.parse import ParsingOptions, ThinkingInitialStage
 from ds_jax.recipe.special_tokens import SpecialTokens
+from tests.recipe import parse_cases, parse_outputs, strategies
 from tests.recipe.parsing import END, START, V4, V41, block, cuts, deltas, parse
 
 FORMS = pytest.mark.parametrize("form", [V4, V41], ids=["v4", "v41"])
@@ -254,6 +259,30 @@ def test_call_ids_tell_their_number_and_whether_reasoning_was_empty():
             head = f"call_{number:02d}_{mark}"
             assert id.startswith(head) and len(id) == len(head) + 24
             assert id[-24:].isalnum() and id[-4:].isdigit()
+
+
+@settings(max_examples=100, deadline=None)
+@given(strategies.cases(parse_outputs.case))
+def test_joined_deltas_do_not_depend_on_the_cut(case: dict[str, Any]):
+    def joined(chunks: list[Any]) -> tuple[Any, ...]:
+        parsed = parse(chunks, with_tokenizer=True, **options)
+        content = parsed.content
+        if options["parse_json_output"]:  # other text is a space a piece
+            content = content.replace(" ", "")
+        end = parsed.finished
+        return parsed.reasoning, content, parsed.calls, end.reason, end.stop_sequence
+
+    options = vars_of(parse_cases.options(recipe, case["options"]))
+    text = "".join(chunk.get("text", "") for chunk in case["chunks"])
+    ids = [i for chunk in case["chunks"] for i in chunk.get("tokens", [])] + [64]
+    for output in (text, ids):
+        assert joined([output]) == joined([output[i : i + 1] for i in range(len(output))])
+
+
+def vars_of(options: ParsingOptions) -> dict[str, Any]:
+    """The settings as keywords."""
+    names = inspect.signature(ParsingOptions).parameters
+    return {name: getattr(options, name) for name in names}
 
 
 def test_options_are_checked_and_copied():
