@@ -33,6 +33,9 @@ _TOKENIZER = flags.DEFINE_string("tokenizer", str(_TINY / "tokenizer.json"), "to
 _CONFIG = flags.DEFINE_string("config", str(_TINY / "config.json"), "The model's config.json.")
 _NUM_ROWS = flags.DEFINE_integer("num_rows", 19_000, "rows: how many to pack.", lower_bound=1)
 _SEQ_LEN = flags.DEFINE_integer("seq_len", 320, "rows: predicted tokens a row.", lower_bound=32)
+_MIX = flags.DEFINE_list(
+    "mix", [], "rows: shares such as dialogues=0.6,repeats=0.3,django=0.1; default: the usual ones."
+)
 _ROWS = flags.DEFINE_string("rows", None, "text: rows.npz written by the rows command.")
 _STEPS = flags.DEFINE_integer("steps", 1500, "text: updates in all.", lower_bound=1)
 _BATCH_ROWS = flags.DEFINE_integer("batch_rows", 16, "text: rows of an update.", lower_bound=1)
@@ -101,9 +104,22 @@ def _rows() -> None:
         num_rows=_NUM_ROWS.value,
         seq_len=_SEQ_LEN.value,
         seed=_SEED.value,
+        mix=_shares(_MIX.value),
     )
     for name, count in counts.items():
         print(f"{name}: {count} tokens")
+
+
+def _shares(given: list[str]) -> dict[str, float] | None:
+    if not given:
+        return None
+    try:
+        return {name: float(share) for name, _, share in (text.partition("=") for text in given)}
+    except ValueError:
+        raise ConfigError(
+            f"--mix={','.join(given)}: must be name=share with commas between, such as "
+            "dialogues=0.9,repeats=0.1"
+        ) from None
 
 
 def _text() -> None:

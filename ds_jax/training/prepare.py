@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -35,6 +36,7 @@ def write(
     held_out_seed: int = 1,
     held_out_rows: int = 400,
     held_out_dialogues: int = 600,
+    mix: Mapping[str, float] | None = None,
 ) -> dict[str, int]:
     """Packs and writes all three files.
 
@@ -43,6 +45,7 @@ def write(
       seq_len: predicted tokens of a row.
       seed: of the training rows.
       held_out_seed: of the held-out prose and dialogues.
+      mix: share of the training tokens by source; default: `rows.DEFAULT_MIX`.
 
     Returns:
       Training tokens by kind, padding under "pad".
@@ -55,7 +58,7 @@ def write(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be created ({error.strerror})") from None
-    packed = rows.build_rows(tokenizer, corpus_dir, seq_len, seed, num_rows)
+    packed = rows.build_rows(tokenizer, corpus_dir, seq_len, seed, num_rows, mix)
     save_rows(folder / ROWS, packed)
     prose = rows.build_rows(
         tokenizer, corpus_dir, seq_len, held_out_seed, held_out_rows, {PROSE: 1.0}

@@ -1,10 +1,11 @@
 """Training rows: dialogues, repeats and prose packed into equal lengths.
 
 Decides how documents share rows and which tokens count in the loss. Dialogues are never cut; what
-they leave free at a row's end is filled with prose. Repeats are random tokens written twice: only
-the second copy counts, so a small model learns early to look back and copy. Never trains. In:
-tokenizer, corpus folder, sizes, seed. Out: int32 tokens [num_rows, seq_len + 1] and float32 weights
-of the same shape.
+they leave free at a row's end is filled with prose. Repeats are lists of task values written again
+and again: only later copies count, so a small model learns early to look back and copy. Never
+trains.
+In: tokenizer, corpus folder, sizes, seed. Out: int32 tokens [num_rows, seq_len + 1] and float32
+weights of the same shape.
 """
 
 from __future__ import annotations
@@ -19,9 +20,16 @@ import numpy as np
 from ds_jax import errors
 from ds_jax.recipe.tokenizer import Tokenizer
 from ds_jax.training import corpus, tasks
+from ds_jax.training.task_words import Words
 from ds_jax.training.tokenizer import PAD
 
-DEFAULT_MIX = {"dialogues": 0.6, "repeats": 0.08, "django": 0.14, "wordnet": 0.09, "stdlib": 0.09}
+DEFAULT_MIX = {
+    "dialogues": 0.62,
+    "repeats": 0.08,
+    "django": 0.14,
+    "wordnet": 0.08,
+    "stdlib": 0.08,
+}
 _SMALLEST_PIECE = 16  # tokens; shorter gaps at a row's end are padded
 _WAITING = 24  # dialogues to choose from when a gap is filled
 
@@ -57,7 +65,7 @@ def build_rows(
       mix: share of the tokens per source; "dialogues", "repeats" or a corpus source. Default:
         `DEFAULT_MIX`.
       split: split of the dialogues.
-      prompt_weight: loss weight of dialogue prompts; completions, second copies and prose have 1,
+      prompt_weight: loss weight of dialogue prompts; completions, later copies and prose have 1,
         padding 0.
 
     Raises:
@@ -77,7 +85,7 @@ def build_rows(
         for name in mix
         if name not in ("dialogues", "repeats")
     }
-    repeats = _Repeats(tokenizer, seed)
+    repeats = _Repeats(tokenizer, seed, split)
     dialogues = _Dialogues(tokenizer, seed, split, prompt_weight, width)
     tokens = np.full((num_rows, width), tokenizer.control_id(PAD), np.int32)
     weights = np.zeros((num_rows, width), np.float32)
@@ -151,32 +159,29 @@ class _Dialogues:
 
 
 class _Repeats:
-    """Random sequences, each written twice. Mutates itself.
+    """Lists of the values that dialogues hold, each written again and again. Mutates itself."""
 
-    Three alphabets: every text token, sixteen of them, and the ten digits (where a token alone does
-    not say what follows it).
-    """
-
-    def __init__(self, tokenizer: Tokenizer, seed: int):
-        self._rng = np.random.default_rng([seed, 1])
-        self._bos = tokenizer.bos_id
-        self._text = np.array(sorted(set(range(tokenizer.vocab_size)) - tokenizer.control_ids))
-        self._digits = np.array([i for digit in "0123456789" for i in tokenizer.encode_text(digit)])
+    def __init__(self, tokenizer: Tokenizer, seed: int, split: str):
+        self._tokenizer = tokenizer
+        self._rng = random.Random(f"repeats {seed}")
+        self._words = Words(self._rng, split)
 
     def take(self, room: int) -> tuple[np.ndarray, np.ndarray]:
-        """Sequences up to `room` tokens, each behind a begin token; weight 1 on second copies."""
-        ids, weights = [], []
-        while room - len(ids) > 2:
-            size = min(int(np.exp(self._rng.uniform(1.4, 5.0))), (room - len(ids) - 1) // 2)
-            alphabet = (self._text, self._rng.choice(self._text, 16), self._digits)
-            sequence = self._rng.choice(alphabet[self._rng.choice(3, p=(0.6, 0.2, 0.2))], size)
-            ids += [self._bos, *sequence, *sequence]
-            weights += [0.0] * (1 + size) + [1.0] * size
-        pad = room - len(ids)
-        return (
-            np.array(ids + [self._bos] * pad, np.int32),
-            np.array(weights + [0.0] * pad, np.float32),
-        )
+        """Fills `room` tokens; weight 1 on every copy but the first."""
+        ids: list[int] = []
+        weights: list[float] = []
+        while len(ids) < room:
+            values = [self._value() for _ in range(self._rng.choice((1, 2, 3, 5, 8, 12)))]
+            separator = self._rng.choice((" ", ", ", "\n", '", "', "; "))
+            copy = self._tokenizer.encode(separator.join(values) + separator)
+            copies = self._rng.choice((2, 2, 3, 4))
+            ids += [self._tokenizer.bos_id, *copy * copies]
+            weights += [0.0] * (1 + len(copy)) + [1.0] * (len(copy) * (copies - 1))
+        return np.array(ids[:room], np.int32), np.array(weights[:room], np.float32)
+
+    def _value(self) -> str:
+        make = self._rng.choice((self._words.made_up, self._words.word, self._words.number))
+        return str(make())
 
 
 class _Prose:

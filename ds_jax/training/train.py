@@ -38,7 +38,7 @@ class Recipe:
     warmup: int = 40
     cooldown: float = 0.4  # share of the steps over which the rate falls to zero
     weight_decay: float = 0.05
-    bias_rate: float = 2e-3  # step of the router's selection bias
+    bias_rate: float = 5e-3  # step of the router's selection bias
     dense_selection: int = (
         0  # steps during which every visible row is attended (the indexer only learns)
     )
