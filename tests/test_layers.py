@@ -20,7 +20,8 @@ ROOT = PACKAGE.parent
 HOST_ONLY = (
     *("config", "config_rules", "errors", "primes", "published_layout", "records", "strict_table"),
     *("benchmark.host", "kvcache", "recipe", "simulator", "structured", "speculative.plan"),
-    *("engine.buckets", "engine.limits", "engine.plan", "engine.queue", "engine.rank"),
+    *("engine.balance", "engine.buckets", "engine.launches", "engine.limits", "engine.plan"),
+    *("engine.queue", "engine.rank"),
     *("engine.scheduler", "engine.sequence", "engine.stats", "engine.stop"),
     *("serving.admission", "serving.disaggregate", "serving.http", "serving.metrics"),
     *("serving.protocol", "serving.router", "serving.routes", "serving.transport"),

@@ -182,7 +182,7 @@ class Rank:
     def _computes(self, sequence: Sequence, number: int) -> bool:
         """Whether a running sequence is about to publish this page of the sequence."""
         keys = sequence.chain.keys
-        helps = self.limits.snapshots or self.limits.rule.bounded
+        helps = self.snapshots.capacity or (self.limits.prefix and self.limits.rule.bounded)
         if number >= len(keys) or not sequence.request.reuse_prefix or not helps:
             return False
         return any(

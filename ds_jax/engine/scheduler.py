@@ -9,8 +9,7 @@ Rules, for each data-parallel rank:
    the head of the queue. Nobody overtakes the head.
 3. The queue is in order of arrival. A level of priority is worth `PRIORITY_PLACES` places, so
    every request is overtaken by a bounded number of others.
-4. A sequence is admitted with all pages it has to compute, on the rank with the fewest sequences;
-   among nearly equal ranks, on the one that knows most of its prompt.
+4. A sequence is admitted with all pages it has to compute, on the rank that `balance` chooses.
 5. When a decode row finds no page, the sequence with the longest output on that rank is computed
    again later, from everything it has; it keeps its place in the queue. A preemption pays for
    another sequence's progress, and every admission ends with a new token: so all come to an end.
@@ -24,6 +23,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable
 
+from ds_jax.engine import balance
 from ds_jax.engine.limits import Limits
 from ds_jax.engine.plan import (
     Cancel,
@@ -36,14 +36,13 @@ from ds_jax.engine.plan import (
     Submit,
 )
 from ds_jax.engine.queue import OrderedSequences
-from ds_jax.engine.rank import Offer, Rank
+from ds_jax.engine.rank import Rank
 from ds_jax.engine.sequence import Sequence, State
 from ds_jax.engine.stop import StopMatcher
 from ds_jax.errors import DsJaxError, RequestError, StepError
 from ds_jax.records import FinishReason
 
 PRIORITY_PLACES = 64
-UNEVENNESS = 2  # sequences a rank may have more than another, to use a longer prefix
 
 
 class Scheduler:
@@ -294,7 +293,8 @@ class Scheduler:
                         self._launch(plan, rank, s, stop)
         while (head := self._head()) is not None:
             head.chain.extend(head.tokens)
-            chosen = self._choose(head, rooms, blocked)
+            open_ranks = [r for r in self.ranks if rooms[r.number] > 0 and r.number not in blocked]
+            chosen = balance.choose(open_ranks, head)
             if chosen is None:
                 return
             rank, offer = chosen
@@ -316,30 +316,6 @@ class Scheduler:
         """The sequence to admit next; none while its last tokens are still on their way."""
         head = self._waiting.first()
         return None if head is None or head.in_flight else head
-
-    def _choose(
-        self, sequence: Sequence, rooms: list[int], blocked: set[int]
-    ) -> tuple[Rank, Offer] | None:
-        """The rank that takes a sequence: ranks are filled evenly, hits decide among equals."""
-        offers: list[tuple[Rank, Offer]] = []
-        for rank in self.ranks:
-            if rank.free_slots and rooms[rank.number] > 0 and rank.number not in blocked:
-                offer = rank.offer(sequence)
-                if offer is not None:
-                    offers.append((rank, offer))
-        if not offers:
-            return None
-        most = min(len(rank.running) for rank, _ in offers) + UNEVENNESS - 1
-        even = [(rank, offer) for rank, offer in offers if len(rank.running) <= most]
-        return max(
-            even,
-            key=lambda o: (
-                o[1].replay.start,
-                -len(o[0].running),
-                o[0].pool.available,
-                -o[0].number,
-            ),
-        )
 
     def _launch(self, plan: Plan, rank: Rank, sequence: Sequence, stop: int) -> None:
         samples = stop == sequence.target

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ds_jax import config
-from ds_jax.engine import scheduler, stats
+from ds_jax.engine import balance, stats
 from ds_jax.engine.limits import Limits
 from ds_jax.errors import ConfigError, RequestError, StepError
 from ds_jax.kvcache.explain import Cause
@@ -113,7 +113,7 @@ def test_a_hit_draws_a_request_to_its_rank_only_among_nearly_equal_ranks() -> No
         driver.submit(f"r{n}", (*LONG, n), params={"max_tokens": 30, "ignore_eos": True})
         driver.step()
         loads = [len(rank.running) for rank in driver.scheduler.ranks]
-        assert abs(loads[0] - loads[1]) <= scheduler.UNEVENNESS
+        assert abs(loads[0] - loads[1]) <= balance.UNEVENNESS
     assert loads != [6, 0]
     driver.run()
     driver.check_results()

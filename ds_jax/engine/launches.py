@@ -1,0 +1,83 @@
+"""Which compiled steps a plan becomes.
+
+Decides how rows are grouped into rectangles that exist. Never changes what runs. In: a `Plan`.
+Out: `Launch`es, in the order they run.
+
+A step's rectangle is as long as its longest chunk, so chunks of one length are put together; and
+chunks at position 0 have programs of their own, which read no page.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+from ds_jax.engine.buckets import Buckets, StepKey
+from ds_jax.engine.plan import Chunk, DecodeRow, Plan
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Launch:
+    """One run of a compiled step.
+
+    Attributes:
+      key: its sizes.
+      chunks: of prefill, or none.
+      rows: of decode, or none.
+      places: place of each reader of this launch among the readers of the plan.
+    """
+
+    key: StepKey
+    chunks: tuple[Chunk, ...] = ()
+    rows: tuple[DecodeRow, ...] = ()
+    places: tuple[int, ...] = ()
+
+
+def split(plan: Plan, buckets: Buckets, context: int = 0) -> list[Launch]:
+    """The steps of a plan.
+
+    Args:
+      context: page tables are at least as wide as this needs; a large one means fewer programs.
+    """
+    launches: list[Launch] = []
+    places = {id(chunk): n for n, chunk in enumerate(c for c in plan.prefill if c.samples)}
+    for fresh, chunks in _alike(plan.prefill, buckets):
+        tokens = max(c.stop - c.start for c in chunks)
+        most = max(collections.Counter(c.sequence.rank for c in chunks).values())
+        end = max(context, *(c.stop for c in chunks))
+        launches.append(
+            Launch(
+                buckets.prefill(most, tokens, end, fresh=fresh),
+                chunks=tuple(chunks),
+                places=tuple(places[id(c)] for c in chunks if c.samples),
+            )
+        )
+    if plan.decode:
+        most = max(collections.Counter(r.sequence.rank for r in plan.decode).values())
+        end = max(context, *(r.start + 1 for r in plan.decode))
+        first = len(places)
+        launches.append(
+            Launch(
+                buckets.decode(most, end),
+                rows=tuple(plan.decode),
+                places=tuple(range(first, first + len(plan.decode))),
+            )
+        )
+    return launches
+
+
+def _alike(chunks: list[Chunk], buckets: Buckets) -> list[tuple[bool, list[Chunk]]]:
+    """Chunks of one bucket, all fresh or none, at most as many a rank as a step holds."""
+    groups: dict[tuple[bool, int], list[list[Chunk]]] = {}
+    for chunk in chunks:
+        fresh, tokens = chunk.start == 0, chunk.stop - chunk.start
+        room, rank = buckets.group(tokens), chunk.sequence.rank
+        bucket = min(b for b in buckets.chunks if b >= tokens)
+        steps = groups.setdefault((fresh, bucket), [])
+        for step in steps:
+            if sum(c.sequence.rank == rank for c in step) < room:
+                step.append(chunk)
+                break
+        else:
+            steps.append([chunk])
+    return [(fresh, step) for (fresh, _), steps in groups.items() for step in steps]
