@@ -167,7 +167,23 @@ def test_rows_start_with_a_document_and_never_cut_a_dialogue(tiny, tmp_path):
                 assert document.replace("<｜▁pad▁｜>", "").endswith("<｜end▁of▁sentence｜>")
     assert dialogues > 20
     share = sum(got.tokens_by_kind[kind] for kind in tasks.KIND_SHARES) / got.tokens.size
-    assert 0.35 < share < 0.55
+    assert abs(share - rows.DEFAULT_MIX["dialogues"]) < 0.1
+
+
+def test_counted_tokens_of_repeats_were_said_before(tiny, tmp_path):
+    got = rows.build_rows(tiny, tmp_path, 300, 5, 20, {"repeats": 1.0})
+    counted = 0
+    for ids, weights in zip(got.tokens.tolist(), got.weights.tolist(), strict=True):
+        start = 0
+        for place, (token, weight) in enumerate(zip(ids, weights, strict=True)):
+            if token == tiny.bos_id:
+                start = place
+            if weight:
+                counted += 1
+                assert token in ids[start:place]
+    assert counted > 0.4 * got.tokens.size
+    with pytest.raises(errors.ConfigError, match="novels"):
+        rows.build_rows(tiny, tmp_path, 200, 0, 1, {"repeats": 0.5, "novels": 0.5})
 
 
 def test_rows_are_the_same_for_the_same_seed(tiny, tmp_path):
