@@ -31,7 +31,7 @@ class Limits:
         else runs; 0: where it is cheapest.
       drafts: draft tokens of a decode row.
       prefix: keep pages for later sequences.
-      snapshots: stored states of sequences.
+      snapshots: stored states; three a slot leave room for prompts beside what is decoding.
       rule: what is run again behind a prefix hit.
       end_token_ids: ids that end a sequence unless it ignores them.
       fingerprint: names what cached rows depend on, beside tokens: weights, numerics, layout.
@@ -147,7 +147,7 @@ class Limits:
         cut = next((c for c in cuts if start < c < stop), None)
         if cut is not None:
             return cut
-        if stop < target and self.prefix:
+        if stop < target and self.snapshots:
             whole = stop // self.page_tokens * self.page_tokens
             if whole > start:
                 return whole
