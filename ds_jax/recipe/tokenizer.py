@@ -21,9 +21,6 @@ from ds_jax.recipe import arguments
 from ds_jax.recipe.prompt import PromptSegment
 from ds_jax.recipe.special_tokens import SpecialTokens
 
-_SMALL = 2_000
-"""Characters in a prompt below which handing the segments to several threads costs time."""
-
 
 class TokenizerError(errors.ConfigError, RuntimeError):
     """A tokenizer that cannot be read, or that lacks a control token."""
@@ -189,19 +186,17 @@ class Tokenizer:
           TokenizerError: a control token is not in the added vocabulary.
         """
         segments = tuple(segments)
-        controls = [self.control_id(segment.text) for segment in segments if segment.special]
-        texts = [segment.text for segment in segments if not segment.special]
-        if sum(map(len, texts)) < _SMALL:
-            encoded = [self._plain.encode(text, add_special_tokens=False) for text in texts]
-        else:
-            encoded = self._plain.encode_batch_fast(texts, add_special_tokens=False)
-        control, text = iter(controls), iter(encoded)
+        control_ids = {text: self.control_id(text) for text, special in segments if special}
+        # Markup repeats the same few texts: each is encoded once.
+        texts = list({text: None for text, special in segments if not special})
+        encoded = self._plain.encode_batch_fast(texts, add_special_tokens=False)
+        ids_of = {text: one.ids for text, one in zip(texts, encoded, strict=True)}
         ids: list[int] = []
-        for segment in segments:
-            if segment.special:
-                ids.append(next(control))
+        for text, special in segments:
+            if special:
+                ids.append(control_ids[text])
             else:
-                ids += next(text).ids
+                ids += ids_of[text]
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:

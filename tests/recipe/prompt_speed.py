@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import itertools
 import json
 import pathlib
+import random
 import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -26,12 +26,9 @@ WORDS = [
 
 
 def prose(characters: int, seed: int) -> str:
-    """Text of a length, of words in an order that does not repeat soon."""
-    words = (WORDS[(seed + number * number // 7) % len(WORDS)] for number in itertools.count())
-    text = ""
-    while len(text) < characters:
-        text += " ".join(itertools.islice(words, 200)) + " "
-    return text[:characters]
+    """Text of a length; no two seeds give the same."""
+    rng = random.Random(seed)
+    return " ".join(rng.choices(WORDS, k=characters))[:characters]
 
 
 def conversation(library: ModuleType, messages: int, characters: int) -> Any:
