@@ -156,9 +156,8 @@ def _export() -> None:
 
     model = config.load_model(_CONFIG.value)
     state = export.restore(command.needed(_STATE), model)
-    size = export.export(
-        state, model, _TOKENIZER.value, command.needed(_OUT), overwrite=_OVERWRITE.value
-    )
+    out, overwrite = command.needed(_OUT), _OVERWRITE.value
+    size = export.export(state, model, _TOKENIZER.value, out, overwrite=overwrite)
     print(f"{out}: {size} bytes, after {int(state.step)} steps")
 
 

@@ -159,29 +159,36 @@ class _Dialogues:
 
 
 class _Repeats:
-    """Lists of the values that dialogues hold, each written again and again. Mutates itself."""
+    """Lists written again and again: of values that dialogues hold, or of any text tokens, so that
+    rare ones can be copied too. Mutates itself.
+    """
 
     def __init__(self, tokenizer: Tokenizer, seed: int, split: str):
         self._tokenizer = tokenizer
         self._rng = random.Random(f"repeats {seed}")
         self._words = Words(self._rng, split)
+        self._text = sorted(set(range(tokenizer.vocab_size)) - tokenizer.control_ids)
 
     def take(self, room: int) -> tuple[np.ndarray, np.ndarray]:
         """Fills `room` tokens; weight 1 on every copy but the first."""
         ids: list[int] = []
         weights: list[float] = []
         while len(ids) < room:
-            values = [self._value() for _ in range(self._rng.choice((1, 2, 3, 5, 8, 12)))]
-            separator = self._rng.choice((" ", ", ", "\n", '", "', "; "))
-            copy = self._tokenizer.encode(separator.join(values) + separator)
+            copy = self._values() if self._rng.random() < 0.6 else self._any_tokens()
             copies = self._rng.choice((2, 2, 3, 4))
             ids += [self._tokenizer.bos_id, *copy * copies]
             weights += [0.0] * (1 + len(copy)) + [1.0] * (len(copy) * (copies - 1))
         return np.array(ids[:room], np.int32), np.array(weights[:room], np.float32)
 
-    def _value(self) -> str:
-        make = self._rng.choice((self._words.made_up, self._words.word, self._words.number))
-        return str(make())
+    def _values(self) -> list[int]:
+        make = (self._words.made_up, self._words.word, self._words.number)
+        count = self._rng.choice((1, 2, 3, 5, 8, 12))
+        values = [str(self._rng.choice(make)()) for _ in range(count)]
+        separator = self._rng.choice((" ", ", ", "\n", '", "', "; "))
+        return self._tokenizer.encode_text(separator.join(values) + separator)
+
+    def _any_tokens(self) -> list[int]:
+        return self._rng.choices(self._text, k=self._rng.randint(2, 24))
 
 
 class _Prose:
