@@ -77,8 +77,9 @@ def _messages(rng: random.Random, *messages: conv.Message) -> tuple[conv.Message
     return messages
 
 
-def _effort(rng: random.Random) -> str | None:
-    return rng.choice((None, None, "high", "low", "max"))
+def _effort(rng: random.Random) -> conv.ReasoningEffort | None:
+    efforts: tuple[conv.ReasoningEffort | None, ...] = (None, None, "high", "low", "max")
+    return rng.choice(efforts)
 
 
 def _arithmetic(rng: random.Random, words: Words) -> _Made:
