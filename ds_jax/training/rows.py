@@ -13,13 +13,13 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from ds_jax import errors
 from ds_jax.recipe.tokenizer import Tokenizer
-from ds_jax.training import corpus, tasks
+from ds_jax.training import corpus, task_words, tasks
 from ds_jax.training.task_words import Words
 from ds_jax.training.tokenizer import PAD
 
@@ -85,8 +85,11 @@ def build_rows(
         for name in mix
         if name not in ("dialogues", "repeats")
     }
-    repeats = _Repeats(tokenizer, seed, split)
-    dialogues = _Dialogues(tokenizer, seed, split, prompt_weight, width)
+    # Held-out dialogues use their own few words only, so that their figures stay comparable.
+    mixed = split == "train" and "wordnet" in mix
+    more = task_words.vocabulary(corpus.read(corpus_dir, "wordnet")) if mixed else ()
+    repeats = _Repeats(tokenizer, seed, split, more)
+    dialogues = _Dialogues(tokenizer, tasks.generate(seed, split, more), prompt_weight, width)
     tokens = np.full((num_rows, width), tokenizer.control_id(PAD), np.int32)
     weights = np.zeros((num_rows, width), np.float32)
     for row in range(num_rows):
@@ -126,13 +129,12 @@ class _Dialogues:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        seed: int,
-        split: str,
+        source: Iterator[tasks.Dialogue],
         prompt_weight: float,
         width: int,
     ):
         self._tokenizer = tokenizer
-        self._source = tasks.generate(seed, split)
+        self._source = source
         self._prompt_weight = prompt_weight
         self._width = width
         self._waiting: list[tuple[str, list[int], list[int]]] = []
@@ -163,10 +165,10 @@ class _Repeats:
     rare ones can be copied too. Mutates itself.
     """
 
-    def __init__(self, tokenizer: Tokenizer, seed: int, split: str):
+    def __init__(self, tokenizer: Tokenizer, seed: int, split: str, more_words: Iterable[str]):
         self._tokenizer = tokenizer
         self._rng = random.Random(f"repeats {seed}")
-        self._words = Words(self._rng, split)
+        self._words = Words(self._rng, split, more_words)
         self._text = sorted(set(range(tokenizer.vocab_size)) - tokenizer.control_ids)
 
     def take(self, room: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,16 +2,20 @@
 
 Decides which values belong to training and which only to the held-out split: a stable hash of the
 value itself, so a held-out value never occurs in training. Never builds a sentence. In: a seeded
-random source and a split. Out: words, phrases, numbers.
+random source, a split and, for training, more English words. Out: words, phrases, numbers.
 """
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import random
+import re
+from collections.abc import Iterable
 
 SPLITS = ("train", "heldout")
 HELDOUT_SHARE = 10  # one value in ten
+_MORE_SHARE = 0.6  # of English words and of known keys
 
 _COMMON = """
 apple river stone window garden market bridge paper silver winter summer train station coffee
@@ -50,15 +54,31 @@ def is_heldout(value: str) -> bool:
     return hashlib.blake2b(value.lower().encode(), digest_size=4).digest()[0] % HELDOUT_SHARE == 0
 
 
-class Words:
-    """Draws values of one split from a seeded random source. Mutates the random source."""
+def vocabulary(documents: Iterable[str], least: int = 5) -> tuple[str, ...]:
+    """Lower-case words of 3 to 12 letters that documents hold at least `least` times, sorted."""
+    counts = collections.Counter(
+        word for text in documents for word in re.findall(r"\b[a-z]{3,12}\b", text)
+    )
+    return tuple(sorted(word for word, count in counts.items() if count >= least))
 
-    def __init__(self, rng: random.Random, split: str):
+
+class Words:
+    """Draws values of one split from a seeded random source. Mutates the random source.
+
+    Args:
+      rng: the source.
+      split: "train" or "heldout".
+      more: English words to mix in, so that a model meets most tokens as a value to copy; those
+        of the other split are left out.
+    """
+
+    def __init__(self, rng: random.Random, split: str, more: Iterable[str] = ()):
         if split not in SPLITS:
             raise ValueError(f'split "{split}" does not exist; use "train" or "heldout"')
         self._rng = rng
         self._heldout = split == "heldout"
         self._common = [word for word in _COMMON.split() if is_heldout(word) == self._heldout]
+        self._more = [word for word in more if is_heldout(word) == self._heldout]
         self._keys = (_HELDOUT_KEYS if self._heldout else _KEYS).split()
         self._onsets, self._vowels = _ONSETS.split(), _VOWELS.split()
 
@@ -76,7 +96,8 @@ class Words:
 
     def common(self) -> str:
         """An English word, lower case."""
-        return self._rng.choice(self._common)
+        mixed = self._more and self._rng.random() < _MORE_SHARE
+        return self._rng.choice(self._more if mixed else self._common)
 
     def word(self) -> str:
         """An English or a made-up word, lower case."""
@@ -102,7 +123,10 @@ class Words:
         keys: dict[str, None] = {}
         while len(keys) < count:
             known = self._rng.random() < 0.75
-            keys[self._rng.choice(self._keys) if known else self.made_up()] = None
+            if known and self._more and self._rng.random() < _MORE_SHARE:
+                keys[self._rng.choice(self._more)] = None
+            else:
+                keys[self._rng.choice(self._keys) if known else self.made_up()] = None
         return list(keys)
 
     def number(self, high: int = 999) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ds_jax.recipe import conversation as conv
 from ds_jax.recipe import render
@@ -31,16 +31,17 @@ class Dialogue:
     completion: conv.AssistantMessage
 
 
-def generate(seed: int, split: str) -> Iterator[Dialogue]:
+def generate(seed: int, split: str, more_words: Iterable[str] = ()) -> Iterator[Dialogue]:
     """Yields dialogues forever; the same seed and split give the same dialogues.
 
     Args:
       seed: any integer.
       split: "train" or "heldout"; number pairs, names, keys and value words of the held-out split
         never occur in training.
+      more_words: English words to mix in as values and keys (`task_words.vocabulary`).
     """
     rng = random.Random(f"{split} {seed}")
-    words = Words(rng, split)
+    words = Words(rng, split, more_words)
     kinds, shares = list(KIND_SHARES), list(KIND_SHARES.values())
     while True:
         kind = rng.choices(kinds, shares)[0]

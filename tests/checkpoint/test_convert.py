@@ -59,7 +59,7 @@ def test_command_line(case, tmp_path):
     (tmp_path / "x").mkdir()
     refused = run("convert", case, tmp_path / "x", "--dequantize")
     assert refused.returncode == 2
-    assert refused.stderr.startswith("error: ") and "already exists" in refused.stderr
+    assert refused.stderr.startswith("ds_jax.checkpoint: ") and "already exists" in refused.stderr
     assert "Traceback" not in refused.stderr
     unclear = run("convert", case)
     assert unclear.returncode == 2 and "use `inspect PATH` or `convert SRC DST`" in (

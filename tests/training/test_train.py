@@ -91,10 +91,13 @@ def test_gradients_reach_every_trainable_parameter():
     data = dialogue_rows(BATCH)
     state, measures = step(train.init(model, RECIPE), data.tokens, data.weights, np.float32(1e-3))
     assert np.isfinite(measures.loss)
-    first_moments = optax.tree_utils.tree_get(state.optimizer, "mu")
+    # Muon and AdamW hold the first moments of their own parameters each.
+    found = optax.tree_utils.tree_get_all_with_path(state.optimizer, "mu")
+    moments = [leaf for _, tree in found for leaf in jax.tree_util.tree_leaves_with_path(tree)]
+    assert len(moments) == len(jax.tree.leaves(state.params))
     without = {
         jax.tree_util.keystr(path, simple=True, separator=".")
-        for path, moment in jax.tree_util.tree_leaves_with_path(first_moments)
+        for path, moment in moments
         if not np.any(moment)
     }
     assert {name.rsplit(".", 1)[-1] for name in without} <= WITHOUT_GRADIENT, sorted(without)
