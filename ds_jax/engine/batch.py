@@ -6,7 +6,7 @@ inside the compiled step, the same words as `Batch` and `Controls`.
 | words | meaning |
 |---|---|
 | 0-2 | slot, start, number of tokens |
-| 3-7 | seed (high, low), temperature and top-p (float32 bits), top-k |
+| 3-7 | how it is sampled (`controls`) |
 | back | ids before the first token (prefill only) |
 | Z | page table |
 | U | token ids (prefill only) |
@@ -19,15 +19,15 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Int
 
 from ds_jax import records
+from ds_jax.engine import controls
 from ds_jax.engine.buckets import StepKey
 from ds_jax.models import cache as caches
 from ds_jax.sampling import sample
 
-HEADER = 8
+HEADER = 3 + controls.WORDS
 NO_SLOT = 2**30  # a row that only pads the batch
 
 
@@ -73,14 +73,14 @@ def pack(rows: Sequence[Row], key: StepKey, ranks: int, back: int) -> tuple[np.n
         used[row.rank] += 1
         places.append(place)
         _fill(out[place], row, key, back)
+    if rows:
+        words = controls.pack([row.params for row in rows], [row.seed for row in rows])
+        out[places, 3:HEADER] = words
     return out, places
 
 
 def _fill(words: np.ndarray, row: Row, key: StepKey, back: int) -> None:
     words[:3] = row.slot, row.start, len(row.token_ids)
-    words[3:5] = np.array([row.seed >> 32, row.seed & 0xFFFFFFFF], np.uint32).view(np.int32)
-    words[5:7] = np.array([row.params.temperature, row.params.top_p], np.float32).view(np.int32)
-    words[7] = row.params.top_k
     at = HEADER
     if not key.feeds_back:
         if row.lookback_ids:
@@ -106,7 +106,6 @@ def unpack(
         lookback = packed[:, at : at + back]
         at += back
         tokens = packed[:, at + key.pages :]
-    floats = lax.bitcast_convert_type(packed[:, 5:7], jnp.float32)
     batch = caches.Batch(
         token_ids=tokens,
         lookback_ids=lookback,
@@ -115,11 +114,4 @@ def unpack(
         slots=slots,
         page_table=packed[:, at : at + key.pages],
     )
-    controls = sample.Controls(
-        temperature=floats[:, 0],
-        top_p=floats[:, 1],
-        top_k=packed[:, 7],
-        seed=lax.bitcast_convert_type(packed[:, 3:5], jnp.uint32),
-        position=start + lens,
-    )
-    return batch, controls
+    return batch, controls.unpack(packed[:, 3:HEADER], start + lens)
