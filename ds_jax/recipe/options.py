@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from ds_jax.recipe.response_store import ResponseStore
 from ds_jax.recipe.special_tokens import SpecialTokens
@@ -82,7 +81,8 @@ class ConversionOptions:
       thinking_max_tokens_upper_bound: largest `max_tokens` while thinking, in tokens. Chat
         Completions and Responses refuse more, Messages lowers it.
       non_thinking_max_tokens_upper_bound: the same without thinking.
-      model_versions_by_name: accepted model names (exact, case-sensitive).
+      shared_model_versions: accepted model names (exact, case-sensitive). Copied; the field is
+        only to be read, `model_versions_by_name` is a copy.
       special_tokens: spellings of the control tokens in the parsing options and image placeholders.
       max_choices: largest `n` of a Chat Completions request. 1 refuses every other `n`, as
         deepseek-recipe does; more is an extension.
@@ -102,8 +102,8 @@ class ConversionOptions:
     messages_web_search: WebSearchBehavior = WebSearchBehavior.Reject
     thinking_max_tokens_upper_bound: int = MAX_TOKENS_UPPER_BOUND
     non_thinking_max_tokens_upper_bound: int = MAX_TOKENS_UPPER_BOUND
-    model_versions_by_name: Mapping[str, ModelVersion] = dataclasses.field(
-        default_factory=_default_versions
+    shared_model_versions: Mapping[str, ModelVersion] = dataclasses.field(
+        default_factory=_default_versions, hash=False
     )
     special_tokens: SpecialTokens = dataclasses.field(default_factory=SpecialTokens)
     max_choices: int = 1
@@ -121,10 +121,15 @@ class ConversionOptions:
                 raise OverflowError(f"{name}={getattr(self, name)} is outside 0..2**32-1")
         if not 1 <= self.max_choices <= 255:
             raise ValueError(f"max_choices={self.max_choices} is outside 1..255")
-        versions = dict(self.model_versions_by_name)
+        versions = dict(self.shared_model_versions)
         for model, version in versions.items():
             _check_name(model, version)
-        object.__setattr__(self, "model_versions_by_name", MappingProxyType(versions))
+        object.__setattr__(self, "shared_model_versions", versions)
+
+    @property
+    def model_versions_by_name(self) -> dict[str, ModelVersion]:
+        """The accepted model names and the versions they stand for, as a new dict."""
+        return dict(self.shared_model_versions)
 
     def with_default_thinking_mode(self, default_thinking_mode: bool) -> ConversionOptions:
         """These options with another default thinking mode."""
@@ -154,14 +159,14 @@ class ConversionOptions:
         """These options with one more model name, or another version for a known one."""
         _check_name(model, model_version)
         return dataclasses.replace(
-            self, model_versions_by_name={**self.model_versions_by_name, model: model_version}
+            self, shared_model_versions={**self.shared_model_versions, model: model_version}
         )
 
     def with_model_versions_by_name(
         self, model_versions_by_name: Mapping[str, ModelVersion]
     ) -> ConversionOptions:
         """These options with another table of model names; the default names go."""
-        return dataclasses.replace(self, model_versions_by_name=model_versions_by_name)
+        return dataclasses.replace(self, shared_model_versions=model_versions_by_name)
 
     def with_thinking_max_tokens_upper_bound(
         self, thinking_max_tokens_upper_bound: int

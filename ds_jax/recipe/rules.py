@@ -48,9 +48,10 @@ def model_version(model: str, options: ConversionOptions) -> ModelVersion:
     Raises:
       ConversionError: the name is not in the table of the options.
     """
-    version = options.model_versions_by_name.get(model)
+    versions = options.shared_model_versions
+    version = versions.get(model)
     if version is None:
-        names = ", ".join(sorted(options.model_versions_by_name, key=lambda name: name.encode()))
+        names = ", ".join(sorted(versions, key=lambda name: name.encode()))
         raise invalid_request(f"The supported API model names are {names}, but you passed {model}.")
     return version
 

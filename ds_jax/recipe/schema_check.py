@@ -35,6 +35,9 @@ def first_error(schema: Any) -> str | None:
     try:
         _schema(schema, draft or schema_keywords.NEWEST)
         if draft is None:
+            assert isinstance(uri, str), "what is no text chooses the newest draft"
+            if ":" not in uri:
+                schema_references.check_uri(uri)
             raise SchemaFault(
                 f"Unknown meta-schema: '{uri}'. Custom meta-schemas must be registered in the"
                 " registry before use"

@@ -48,18 +48,28 @@ class Draft:
 
 
 def draft_of(uri: object) -> Draft | None:
-    """The draft that a `$schema` value names; the newest if it is no text; None if unknown."""
-    if not isinstance(uri, str) or not uri:
+    """The draft that a `$schema` value names; None if unknown.
+
+    The newest if it is no text, and if it names the schema itself.
+    """
+    if not isinstance(uri, str):
         return NEWEST
-    for prefix in ("http://", "https://"):
-        if uri.startswith(prefix):
-            return _BY_URI.get(uri.removeprefix(prefix).removesuffix("#"))
-    return None
+    document, _, fragment = uri.partition("#")
+    if "#" in fragment:
+        return None
+    return NEWEST if document in _ITSELF else _BY_URI.get(_without_scheme(document))
 
 
 def is_known_document(uri: str) -> bool:
     """Whether a URI without fragment names a meta-schema, to which any schema may refer."""
-    return draft_of(uri) is not None and bool(uri)
+    return _without_scheme(uri) in _BY_URI
+
+
+def _without_scheme(uri: str) -> str | None:
+    for scheme in ("http://", "https://"):
+        if uri.startswith(scheme):
+            return uri.removeprefix(scheme)
+    return None
 
 
 def _kinds(**kinds: str) -> dict[str, str]:
@@ -166,6 +176,12 @@ DRAFTS = (
     Draft(f"{_HTTPS}draft/2019-09/schema", _DRAFT_2019),
     Draft(f"{_HTTPS}draft/2020-12/schema", _DRAFT_2020, references=("$ref", "$dynamicRef")),
 )
-_BY_URI = {draft.uri.partition("://")[2]: draft for draft in DRAFTS}
 NEWEST = DRAFTS[-1]
 """What a schema without `$schema` is read as."""
+ROOT = "json-schema:///"
+"""The URI of a schema that does not name its own."""
+_ITSELF = ("", "/", ROOT)
+_BY_URI: dict[str | None, Draft] = {
+    **{_without_scheme(draft.uri): draft for draft in DRAFTS},
+    "json-schema.org/schema": NEWEST,
+}

@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 from urllib.parse import unquote, urljoin
 
-from ds_jax.recipe.schema_keywords import Draft, is_known_document
+from ds_jax.recipe.schema_keywords import ROOT, Draft, is_known_document
 
-_ROOT = "json-schema:///"
 # urljoin knows the rules of http only; the root's scheme is exchanged around it.
 _STAND_IN = "http://json-schema/"
 _UNUSED = ("$defs", "definitions", "contentSchema")
@@ -52,7 +51,7 @@ class _References:
         self._root = schema
         self._draft = draft
         self._subschemas = draft.subschemas
-        self._documents: dict[str, Any] = {_ROOT: schema}
+        self._documents: dict[str, Any] = {ROOT: schema}
         self._anchors: set[tuple[str, str]] = set()
         self._bases: dict[int, str] = {}
         self._refers = False
@@ -68,7 +67,7 @@ class _References:
 
     def _collect(self) -> None:
         """Finds the documents and anchors."""
-        stack: list[tuple[Any, str]] = [(self._root, _ROOT)]
+        stack: list[tuple[Any, str]] = [(self._root, ROOT)]
         while stack:
             value, base = stack.pop()
             if not isinstance(value, dict):
@@ -90,7 +89,7 @@ class _References:
         if identifier.startswith("#"):
             self._anchors.add((base, identifier[1:]))
             return base
-        _check_uri(identifier)
+        check_uri(identifier)
         base = _join(base, identifier).partition("#")[0]
         self._documents.setdefault(base, items)
         return base
@@ -123,7 +122,7 @@ class _References:
     def _check_document(self, base: str, reference: str) -> None:
         if reference.startswith("#"):
             return
-        _check_uri(reference)
+        check_uri(reference)
         document = _join(base, reference).partition("#")[0]
         if document not in self._documents and not is_known_document(document):
             raise _absent(document, f"Retrieval is disabled, cannot fetch {document}")
@@ -132,7 +131,7 @@ class _References:
         """Goes through every schema that is in use, and what it refers to."""
         stack: list[Any] = [self._root]
         seen: set[int] = set()
-        base = _ROOT
+        base = ROOT
         while stack:
             value = stack.pop()
             if not isinstance(value, dict) or id(cast(object, value)) in seen:
@@ -202,11 +201,12 @@ def _step(value: Any, key: str) -> Any:
 
 
 def _join(base: str, reference: str) -> str:
-    joined = urljoin(base.replace(_ROOT, _STAND_IN), reference)
-    return joined.replace(_STAND_IN, _ROOT)
+    joined = urljoin(base.replace(ROOT, _STAND_IN), reference)
+    return joined.replace(_STAND_IN, ROOT)
 
 
-def _check_uri(reference: str) -> None:
+def check_uri(reference: str) -> None:
+    """Raises SchemaFault for characters that a URI reference cannot have."""
     wrong = _NOT_URI.search(reference)
     if wrong is not None:
         what = "invalid percent-encoded octet" if wrong[0] == "%" else "unexpected character"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
 import pytest
@@ -400,18 +401,34 @@ def test_options_never_change():
         (TypeError, {"default_thinking_mode": 1}),
         (TypeError, {"responses_web_search": 1}),
         (TypeError, {"thinking_max_tokens_upper_bound": 1.5}),
-        (TypeError, {"model_versions_by_name": {"a": 1}}),
         (OverflowError, {"thinking_max_tokens_upper_bound": -1}),
         (OverflowError, {"non_thinking_max_tokens_upper_bound": 2**32}),
-        (
-            UnicodeEncodeError,
-            {"model_versions_by_name": {"\ud800": recipe.ModelVersion.DeepseekV4Pro}},
-        ),
     ],
 )
 def test_options_refuse_other_types(error, fields):
     with pytest.raises(error):
         recipe.ConversionOptions(**fields)
+
+
+@pytest.mark.parametrize(
+    "error, versions",
+    [(TypeError, {"a": 1}), (UnicodeEncodeError, {"\ud800": recipe.ModelVersion.DeepseekV4Pro})],
+)
+def test_tables_of_models_refuse_other_types(error, versions):
+    with pytest.raises(error):
+        OPTIONS.with_model_versions_by_name(versions)
+
+
+def test_equal_options_are_interchangeable():
+    same = recipe.ConversionOptions()
+    assert same == OPTIONS and hash(same) == hash(OPTIONS)
+    assert pickle.loads(pickle.dumps(OPTIONS)) == OPTIONS
+    assert OPTIONS.with_model_alias("m", recipe.ModelVersion.DeepseekV4Pro) != OPTIONS
+
+
+def test_table_of_models_that_was_read_can_be_changed_without_effect():
+    OPTIONS.model_versions_by_name.clear()
+    assert V41 in OPTIONS.model_versions_by_name
 
 
 # Where a wrong field is ----------------------------------------------------------------------

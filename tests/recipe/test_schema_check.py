@@ -30,6 +30,10 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
         {"$schema": DRAFT_7, "$ref": "#", "properties": {"a": {"$ref": "#/nope"}}},
         {"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://x/", "if": 5},
         {"$id": "http://x/", "$defs": {"y": {"$id": "z"}}, "$ref": "z"},
+        {"$schema": ""},
+        {"$schema": "#"},
+        {"$schema": "http://json-schema.org/schema#"},
+        {"$schema": "https://json-schema.org/draft/2020-12/schema#here"},
     ],
 )
 def test_schema_without_error(schema):
@@ -66,6 +70,7 @@ def test_schema_without_error(schema):
             "Unknown meta-schema: 'http://nope'. Custom meta-schemas must be registered in the"
             " registry before use",
         ),
+        ({"$schema": "a b"}, "Invalid URI reference 'a b': unexpected character at index 1"),
         ({"$schema": DRAFT_7, "if": 5}, '5 is not of types "boolean", "object"'),
     ],
 )
