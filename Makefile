@@ -14,7 +14,7 @@ help: ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 demo: $(READY) ## the embedded model answers a question
-	$(PY) -m ds_jax.run --mesh=ep1 --chat --prompt="$(PROMPT)" --max_tokens=96 --temperature=0
+	$(PY) -m ds_jax.run --mesh=ep1 --chat --thinking --prompt="$(PROMPT)" --max_tokens=96 --temperature=0
 
 test: $(READY) ## fast tests
 	$(PY) -m pytest -q $(PYTEST_ARGS)

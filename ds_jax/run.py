@@ -23,6 +23,9 @@ _PROMPTS_FILE = flags.DEFINE_string(
     "prompts_file", None, 'JSON lines: "text", {"prompt": "text"} or {"token_ids": [1, 2]}.'
 )
 _CHAT = flags.DEFINE_bool("chat", False, "Render each prompt as a user's turn.")
+_THINKING = flags.DEFINE_bool(
+    "thinking", False, "With --chat: let the model reason first; its text then shows </think>."
+)
 _MAX_TOKENS = flags.DEFINE_integer("max_tokens", 128, "Tokens to generate at most.")
 _TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "0 takes the most likely token.")
 _TOP_P = flags.DEFINE_float("top_p", 1.0, "Keep the most likely tokens up to this probability.")
@@ -54,6 +57,8 @@ def main(arguments: list[str]) -> None:
 def _generate() -> None:
     from ds_jax.records import SamplingParams
 
+    if _THINKING.value and not _CHAT.value:
+        raise RequestError("--thinking needs --chat; plain prompts hold their own reasoning marks")
     clock = terminal.Clock()
     prompts = terminal.prompts(_PROMPT.value, _PROMPTS_FILE.value)
     params = SamplingParams(
@@ -76,7 +81,10 @@ def _generate() -> None:
         max_sequences=min(_MAX_SEQUENCES.value, len(prompts)),
     )
     clock.loaded()
-    terminal.Session(pipeline, prompts, params, chat=_CHAT.value, clock=clock).run(_OUTPUT.value)
+    session = terminal.Session(
+        pipeline, prompts, params, chat=_CHAT.value, thinking=_THINKING.value, clock=clock
+    )
+    session.run(_OUTPUT.value)
 
 
 def _check() -> None:

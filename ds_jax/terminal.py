@@ -63,6 +63,7 @@ class Session:
     Args:
       prompts: texts or lists of token ids.
       chat: render each text as a user's turn.
+      thinking: such turns ask for reasoning first; the mark at its end is then shown.
     """
 
     def __init__(
@@ -72,12 +73,17 @@ class Session:
         params: SamplingParams,
         *,
         chat: bool,
+        thinking: bool = False,
         clock: Clock,
     ):
         self.pipeline = pipeline
         self.prompts = prompts
         self.clock = clock
-        inputs = [pipeline.chat_prompt(p) if chat and isinstance(p, str) else p for p in prompts]
+        self.skip_control = not thinking
+        inputs = [
+            pipeline.chat_prompt(p, thinking=thinking) if chat and isinstance(p, str) else p
+            for p in prompts
+        ]
         self.requests = pipeline.requests(inputs, params)
 
     def run(self, output: str) -> None:
@@ -91,7 +97,7 @@ class Session:
 
     def _stream(self) -> None:
         assert self.pipeline.tokenizer is not None, "streaming text needs a tokenizer"
-        detokenizer = self.pipeline.tokenizer.detokenizer(skip_control=True)
+        detokenizer = self.pipeline.tokenizer.detokenizer(skip_control=self.skip_control)
         for event in self.pipeline.events(self.requests):
             self.clock.token(self.pipeline.runner.compile_s)
             if event.token_id is not None:
@@ -117,7 +123,8 @@ class Session:
         bar.clear()
 
     def _print(self, output: str, index: int, ids: list[int], reason: FinishReason) -> None:
-        text = self.pipeline.text(ids)
+        tokenizer = self.pipeline.tokenizer
+        text = tokenizer.decode(ids, skip_control=self.skip_control) if tokenizer else ""
         if output == "jsonl":
             usage = Usage(len(self.requests[index].prompt_token_ids), len(ids))
             record: dict[str, Any] = {
@@ -134,7 +141,7 @@ class Session:
             }
             print(json.dumps(record, ensure_ascii=False), flush=True)
         else:
-            body = text if self.pipeline.tokenizer is not None else " ".join(map(str, ids))
+            body = text if tokenizer is not None else " ".join(map(str, ids))
             head = f"--- prompt {index}\n" if len(self.prompts) > 1 else ""
             print(f"{head}{body}", flush=True)
 
