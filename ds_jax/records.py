@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 
 from ds_jax.errors import DsJaxError, RequestError
+
+MAX_LOGIT_BIAS = 300  # biased token ids of a request
+MAX_TOP_LOGPROBS = 20
 
 
 class FinishReason(enum.StrEnum):
@@ -32,8 +36,19 @@ class SamplingParams:
       temperature: 0 is greedy; above 0 divides the logits.
       top_p: smallest set of tokens whose probabilities reach this sum.
       top_k: keep this many most likely tokens; -1 keeps all.
+      min_p: keep tokens at least this share as probable as the most likely one; 0 keeps all.
+      repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or
+        output; 1 changes nothing.
+      presence_penalty: subtracted from the logits of tokens in the output.
+      frequency_penalty: subtracted once for every time the token is in the output.
+      logit_bias: (token id, value) pairs; the value is added to the token's logit.
       seq_seed: seed of this sequence, from 0 to 2**64 - 1; None lets the caller's side draw one.
         With a seed, the tokens do not depend on batch, preemption or cache.
+      top_logprobs: report the log probability of every token and of this many most likely ones;
+        0: of the token alone; None: none. They are the model's own: before bias and penalties, at
+        temperature 1.
+      prompt_logprobs: the same for the tokens of the prompt. The whole prompt is then computed,
+        whatever is cached.
       stop_token_ids: further tokens that end the sequence; they are not part of the result.
       ignore_eos: go on past the model's end token.
       stop: strings that end the sequence as soon as one is complete; the text ends in front of it.
@@ -43,6 +58,13 @@ class SamplingParams:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = -1
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    top_logprobs: int | None = None
+    prompt_logprobs: int | None = None
     seq_seed: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
@@ -58,6 +80,14 @@ class SamplingParams:
             _fail("top_p", self.top_p, "must be above 0 and at most 1")
         if self.top_k != -1:
             _check_int("top_k", self.top_k, 1, None, " or -1 to keep all tokens")
+        _check_between("min_p", self.min_p, 0, 1)
+        _check_between("repetition_penalty", self.repetition_penalty, 0.01, 100)
+        _check_between("presence_penalty", self.presence_penalty, -2, 2)
+        _check_between("frequency_penalty", self.frequency_penalty, -2, 2)
+        _check_bias(self.logit_bias)
+        for name in ("top_logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                _check_int(name, getattr(self, name), 0, MAX_TOP_LOGPROBS, " or None for none")
         if self.seq_seed is not None:
             _check_int("seq_seed", self.seq_seed, 0, 2**64 - 1)
         for token in self.stop_token_ids:
@@ -67,6 +97,19 @@ class SamplingParams:
         for text in self.stop:
             if type(text) is not str or not text:
                 _fail("stop", text, "must be a string of at least one character")
+
+    @functools.cached_property
+    def counts_tokens(self) -> bool:
+        """Penalties are asked for: what the sequence has said so far must be known."""
+        neutral = (1.0, 0.0, 0.0)
+        asked = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
+        return asked != neutral
+
+    @functools.cached_property
+    def needs_full_sampling(self) -> bool:
+        """More is asked for than temperature, top-p, top-k and a seed."""
+        asked = self.min_p > 0 or self.logit_bias or self.top_logprobs is not None
+        return bool(asked) or self.counts_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +138,8 @@ class GenerateRequest:
       deadline_s: seconds after its arrival at which it ends, finished or not; None: never.
       tenant: cached prefixes are shared within a tenant only.
       images: the images of the prompt, in order.
-      reuse_prefix: start from a cached prefix; False: compute every row of the prompt.
+      reuse_prefix: start from a cached prefix; False: compute every row of the prompt, which
+        `prompt_logprobs` always do.
     """
 
     request_id: str
@@ -112,6 +156,8 @@ class GenerateRequest:
             _fail("prompt_token_ids", [], "must hold at least one token")
         for token in self.prompt_token_ids:
             _check_int("prompt_token_ids", token, 0, None)
+        if self.params.prompt_logprobs is not None:
+            object.__setattr__(self, "reuse_prefix", False)
         _check_int("priority", self.priority, -(2**31), 2**31 - 1)
         if self.deadline_s is not None:
             _check_float("deadline_s", self.deadline_s)
@@ -158,6 +204,8 @@ class TokenEvent:
       text: the token's part of the text, only where the request has stop strings; the pieces of
         all events end exactly in front of the string that stopped.
       logprob: only where it was asked for.
+      prompt_logprobs: in the first event of a request that asked for them: one a token of the
+        prompt, None for the first token, which nothing predicts.
       matched_stop: the stop string that ended the sequence, in the last event.
       usage: token counts, in the last event of a sequence that an engine ran.
       error: why the sequence was refused or failed, in the last event.
@@ -169,6 +217,7 @@ class TokenEvent:
     finish_reason: FinishReason | None = None
     text: str | None = None
     logprob: TokenLogprob | None = None
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     matched_stop: str | None = None
     usage: Usage | None = None
     error: DsJaxError | None = None
@@ -176,12 +225,18 @@ class TokenEvent:
 
 @dataclasses.dataclass(frozen=True)
 class GenerateResult:
-    """A finished request; `token_ids` and `text` leave out the token that ended it."""
+    """A finished request; `token_ids` and `text` leave out the token that ended it.
+
+    `logprobs` has one entry a token and `prompt_logprobs` one a token of the prompt (None for the
+    first), where they were asked for.
+    """
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     usage: Usage
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
 
 
 def _check_int(name: str, value: object, low: int, high: int | None, also: str = "") -> None:
@@ -193,6 +248,25 @@ def _check_int(name: str, value: object, low: int, high: int | None, also: str =
 def _check_float(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         _fail(name, value, "must be a finite number")
+
+
+def _check_between(name: str, value: object, low: float, high: float) -> None:
+    _check_float(name, value)
+    assert isinstance(value, int | float)
+    if not low <= value <= high:
+        _fail(name, value, f"must be from {low} to {high}")
+
+
+def _check_bias(pairs: tuple[tuple[int, float], ...]) -> None:
+    if len(pairs) > MAX_LOGIT_BIAS:
+        _fail("logit_bias", f"{len(pairs)} tokens", f"must be at most {MAX_LOGIT_BIAS} tokens")
+    for token, value in pairs:
+        _check_int("logit_bias", token, 0, None)
+        _check_between("logit_bias", value, -100, 100)
+    ids = [token for token, _ in pairs]
+    if len(set(ids)) < len(ids):
+        twice = next(i for i in ids if ids.count(i) > 1)
+        _fail("logit_bias", twice, "must name a token once")
 
 
 def _fail(name: str, value: object, allowed: str) -> None:

@@ -22,6 +22,7 @@ class StepKey:
       fresh: every sequence starts at position 0.
       feeds_back: the token comes from the device (decode), not from the host.
       all_logits: logits of every row instead of the last one; nothing is sampled.
+      scores: beside what a prefill step does, log probabilities of the token behind every row.
     """
 
     sequences: int
@@ -30,6 +31,7 @@ class StepKey:
     fresh: bool = False
     feeds_back: bool = False
     all_logits: bool = False
+    scores: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +85,10 @@ class Buckets:
         group = 1 if sequences == 1 else self.group(tokens)
         return StepKey(group, tokens, pages, fresh, False, all_logits)
 
+    def scores(self, tokens: int) -> StepKey:
+        """The prefill step of a chunk whose tokens are scored: alone, wherever it starts."""
+        return StepKey(1, _up(self.chunks, tokens), self.pages[-1], scores=True)
+
     def group(self, tokens: int) -> int:
         """Sequences that share a prefill step: as many as fill the longest chunk."""
         room = max(1, self.chunks[-1] // _up(self.chunks, tokens))
@@ -103,6 +109,8 @@ class Buckets:
                     found[self.prefill(sequences, tokens, context, fresh=False)] = None
             for sequences in self.sequences:
                 found[self.decode(sequences, context)] = None
+        for tokens in self.chunks:
+            found[self.scores(tokens)] = None
         return list(found)
 
 

@@ -19,13 +19,17 @@ from jax.sharding import PartitionSpec as P
 
 from ds_jax import config
 from ds_jax.engine import batch as batches
-from ds_jax.engine import step
+from ds_jax.engine import controls, limits, memory, sampler, states, step
 from ds_jax.engine.buckets import Buckets, StepKey, pages_for
+from ds_jax.engine.plan import Copy
 from ds_jax.models import cache as caches
 from ds_jax.models import deepseek_v41, engram
 from ds_jax.models.context import Context
+from ds_jax.sampling import logprobs
 from ds_jax.sharding import rules
 from ds_jax.sharding.params import QuantArray
+
+COPIES = 8  # states copied by one program run; a plan with more of them runs it again
 
 
 def make_context(model: config.Model, numerics: config.Numerics, mesh: Any) -> Context:
@@ -39,13 +43,18 @@ def make_context(model: config.Model, numerics: config.Numerics, mesh: Any) -> C
 
 
 def make_layout(engine: config.Engine, cache: config.Cache) -> caches.Layout:
-    """Sizes of one rank's cache: every slot can hold a whole context."""
+    """Sizes of one rank's cache: every slot can hold a whole context, unless pages are given.
+
+    Rows of one sequence that share a flat step are written before any of them reads: the rings are
+    wider by so many.
+    """
     pages = pages_for(engine.max_context, cache.page_tokens)
+    together = engine.canonical_rows if engine.canonical else 1
     return caches.Layout(
         num_slots=engine.max_sequences,
-        num_pages=engine.max_sequences * pages,
+        num_pages=engine.max_sequences * pages if cache.pages is None else cache.pages,
         page_tokens=cache.page_tokens,
-        backtrack=cache.max_backtrack + 1,
+        backtrack=cache.max_backtrack + together,
         packed=cache.format == "packed",
     )
 
@@ -88,13 +97,30 @@ class Runner:
         self.ranks = mesh.size
         self.back = step.look_back(self.context)
         self.specs = param_specs(model, params)
-        self.state = step.global_state(self.context, self.layout, mesh)
+        self._make_state = step.state_maker(self.context, self.layout, mesh)
+        with memory.named(engine, cache, self.layout, self.ranks):
+            self.state = self._make_state()
+            self.sampler = sampler.Sampler(mesh, self.layout.num_slots, model.vocab_size)
+            self.states = states.StateStore(
+                mesh,
+                limits.snapshots(engine, cache),
+                limits.replay_rule(model, cache).layers,
+                self.state,
+                most=min(engine.max_sequences, COPIES),
+            )
         self.compile_s = 0.0  # spent on compiling or loading programs so far
         self._packed_sharding = NamedSharding(mesh, step.SPLIT)
+        self._score = jax.jit(logprobs.report)
         self._programs: dict[Hashable, Any] = {}
 
+    def reset(self) -> None:
+        """A zeroed state, after a step has failed: whatever the device held is lost."""
+        self.state = self._make_state()
+        self.states.reset()
+        self.sampler.reset()
+
     def pages_of(self, slot: int) -> range:
-        """Pages of a slot: every slot owns as many as a context needs."""
+        """Pages of a slot where steps are driven by hand: an equal share for every slot."""
         each = self.layout.num_pages // self.layout.num_slots
         return range(slot * each, (slot + 1) * each)
 
@@ -103,9 +129,60 @@ class Runner:
     ) -> tuple[step.StepOutput, list[int]]:
         """Starts a step; returns its output and the place of each row in it. Compiles a new key."""
         packed, places = batches.pack(rows, key, self.ranks, self.back)
-        run = self.program(key)
-        self.state, output = run(self.params, self.tables, self.state, self._placed(packed))
-        return output, places
+        output = self.start(key, packed)
+        return (output if key.all_logits else self.resample(output, rows, places)), places
+
+    def start(self, key: StepKey, packed: np.ndarray) -> step.StepOutput:
+        """Starts a step on packed rows. Compiles a new key."""
+        run = self._programs.get(key) or self.program(key)
+        placed = jax.device_put(packed, self._packed_sharding)
+        self.state, output = run(self.params, self.tables, self.state, placed)
+        return output
+
+    def resample(
+        self, output: step.StepOutput, rows: Sequence[batches.Row], places: Sequence[int]
+    ) -> step.StepOutput:
+        """Draws again for rows that ask for more than the step does; the others keep their token.
+
+        Args:
+          rows: of the step; places: theirs.
+        """
+        pairs = zip(rows, places, strict=True)
+        asked = [(r, p) for r, p in pairs if r.samples and r.params.needs_full_sampling]
+        if not asked:
+            return output
+        for row, _ in asked:
+            if row.history is not None and row.params.counts_tokens:
+                self.sampler.remember(row.rank, row.slot, *row.history)
+        words = controls.pack_full(
+            [row.params for row, _ in asked],
+            [row.seed for row, _ in asked],
+            [row.slot for row, _ in asked],
+            [row.start + len(row.token_ids) for row, _ in asked],
+            [place for _, place in asked],
+            len(output.tokens),
+        )
+        recent, (tokens, report, newest) = self.sampler.sample(
+            output.logits, output.tokens, self.state.recent, words
+        )
+        self.state = dataclasses.replace(self.state, recent=recent)
+        return dataclasses.replace(output, tokens=tokens, report=report, newest=newest)
+
+    def score_rows(
+        self, logits: jax.Array, next_ids: Sequence[int], places: Sequence[int]
+    ) -> jax.Array:
+        """`sampling.logprobs` of the ids behind the rows at these places: int32 [B words]."""
+        follow = np.zeros(len(logits), np.int32)
+        follow[list(places)] = next_ids
+        return self._score(logits, jax.device_put(follow, self._packed_sharding))
+
+    def load_states(self, copies: Sequence[Copy]) -> None:
+        """Copies stored states into slots, before whatever is launched next."""
+        self.state = self.states.load(self.state, copies)
+
+    def save_states(self, copies: Sequence[Copy]) -> None:
+        """Copies states out of slots, behind whatever was launched."""
+        self.states.save(self.state, copies)
 
     def has(self, key: StepKey) -> bool:
         """Whether the step of a key is compiled."""
@@ -116,14 +193,12 @@ class Runner:
         if key not in self._programs:
             start = time.perf_counter()
             jitted: Any = step.build(self.context, self.layout, key, self.mesh, self.specs)
-            packed = self._placed(batches.pack([], key, self.ranks, self.back)[0])
+            rows = batches.pack([], key, self.ranks, self.back)[0]
+            packed = jax.device_put(rows, self._packed_sharding)
             lowered = jitted.lower(self.params, self.tables, self.state, packed)
             self._programs[key] = lowered.compile()
             self.compile_s += time.perf_counter() - start
         return self._programs[key]
-
-    def _placed(self, packed: np.ndarray) -> np.ndarray | jax.Array:
-        return packed if self.ranks == 1 else jax.device_put(packed, self._packed_sharding)
 
     def kept(self, name: Hashable, make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
         """The program of a name, made on first use."""
@@ -132,10 +207,21 @@ class Runner:
         return self._programs[name]
 
     def warm_up(self, keys: Sequence[StepKey] | None = None) -> int:
-        """Compiles programs without running them; returns how many there are."""
+        """Compiles programs without running them; returns how many steps there are.
+
+        Every number of rows also has its sampling program.
+        """
         keys = self.buckets.keys() if keys is None else keys
         for key in keys:
             self.program(key)
+        for rows in sorted({key.sequences for key in keys if not key.all_logits}):
+            self.sampler.warm_up(rows, self.state.recent)
+        self.states.warm_up(self.state)
+        if self.buckets.flat_rows:
+            zeros = [0] * self.buckets.flat_rows * self.ranks
+            vocab = self.context.model.vocab_size
+            logits = jax.device_put(np.zeros((len(zeros), vocab), np.float32), self._packed_sharding)
+            self.score_rows(logits, zeros, range(len(zeros)))
         return len(keys)
 
 

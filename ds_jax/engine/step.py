@@ -26,7 +26,7 @@ from ds_jax.engine.buckets import StepKey
 from ds_jax.models import cache as caches
 from ds_jax.models import deepseek_v41, engram, memory
 from ds_jax.models.context import Context
-from ds_jax.sampling import sample
+from ds_jax.sampling import logprobs, sample
 from ds_jax.sharding.mesh import AXES
 
 SPLIT = P(AXES)
@@ -44,10 +44,19 @@ class State:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class StepOutput:
-    """What a step tells: tokens [B] int32 and float32 logits, [B V] or [B U V] for `all_logits`."""
+    """What a step tells: tokens [B] int32 and float32 logits, [B V] or [B U V] for `all_logits`.
+
+    `scores` int32 [B U words]: `sampling.logprobs` of the token behind every row, where the key
+    says so. `report` int32 [B words]: `sampling.logprobs` of `tokens`, where the step was sampled
+    in full; zeros if nobody asked for them. `newest` int32 [slots]: the last token drawn in every
+    slot, so that one copy tells what all launches of a plan have drawn.
+    """
 
     tokens: jax.Array
     logits: jax.Array
+    scores: jax.Array | None = None
+    report: jax.Array | None = None
+    newest: jax.Array | None = None
 
 
 def look_back(ctx: Context) -> int:
@@ -77,7 +86,7 @@ def step(
     """
     back = look_back(ctx)
     batch, controls = batches.unpack(packed, key, back, state.recent)
-    access = memory.Access(layout, key.fresh)
+    access = memory.Access(layout, key.fresh, key.flat)
     cache, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, state.cache)
     assert cache is not None, "a step has a cache"
     b, u, d = out.hidden.shape
@@ -87,11 +96,20 @@ def step(
     last = jnp.maximum(batch.lens - 1, 0)
     logits = deepseek_v41.logits(ctx, params, out.hidden[jnp.arange(b), last])
     tokens = sample.sample(logits, controls)
+    scores = None
+    if key.scores:
+        follow = batches.following(packed, key).reshape(b * u)
+        head = functools.partial(deepseek_v41.logits, ctx, params)
+        scores = logprobs.report_rows(head, out.hidden.reshape(b * u, d), follow)
+        scores = scores.reshape(b, u, -1)
     line = jnp.concatenate([batch.lookback_ids, batch.token_ids], axis=1)
     kept = jnp.take_along_axis(line, last[:, None] + 1 + jnp.arange(back)[None, :], axis=1)
     newest = jnp.concatenate([kept, tokens[:, None]], axis=1)
-    recent = state.recent.at[batch.slots].set(newest, mode="drop")
-    return State(cache, recent), StepOutput(tokens, logits)
+    slots = batch.slots
+    if key.flat:  # only the newest row of a slot may leave its token there
+        slots = jnp.where(batch.newest == batch.start, slots, batches.NO_SLOT)
+    recent = state.recent.at[slots].set(newest, mode="drop")
+    return State(cache, recent), StepOutput(tokens, logits, scores, newest=recent[:, -1])
 
 
 def state_specs(state: Any) -> Any:
@@ -130,8 +148,8 @@ def build(
     return jax.jit(mapped, donate_argnums=2)
 
 
-def global_state(ctx: Context, layout: caches.Layout, mesh: Mesh) -> State:
-    """The zeroed state of all ranks, on its devices."""
+def state_maker(ctx: Context, layout: caches.Layout, mesh: Mesh) -> Callable[[], State]:
+    """Makes the zeroed state of all ranks, on its devices; compiled once."""
     whole = dataclasses.replace(
         layout,
         num_slots=layout.num_slots * mesh.size,
@@ -143,4 +161,4 @@ def global_state(ctx: Context, layout: caches.Layout, mesh: Mesh) -> State:
         state_specs(jax.eval_shape(make)),
         is_leaf=lambda x: isinstance(x, P),
     )
-    return jax.jit(make, out_shardings=shardings)()
+    return jax.jit(make, out_shardings=shardings)

@@ -1,6 +1,6 @@
 """Draws the next token of every sequence from its logits.
 
-Decides the order of filters (temperature, then top-p, then top-k) and what a draw depends on: the
+Decides the order of filters (temperature, top-p, top-k, min-p) and what a draw depends on: the
 sequence's seed, the absolute position of the token and the stream, never the place in the batch.
 Never changes logits for other reasons. In: logits and controls of each sequence. Out: token ids.
 """
@@ -29,13 +29,18 @@ class Controls:
     position: jax.Array  # [B] int32, absolute position of the token to draw
 
 
-def sample(logits: Float[Array, "B V"], controls: Controls) -> Int[Array, " B"]:
+def sample(
+    logits: Float[Array, "B V"], controls: Controls, min_p: Float[Array, " B"] | None = None
+) -> Int[Array, " B"]:
     """Token ids: the most likely one where the temperature is 0, else a draw.
 
     A draw is argmax(logits / temperature + g) over the kept tokens with Gumbel noise g, which is
     the categorical distribution renormalised over them. The noise belongs to the token id, so a
     filter never changes the noise of the tokens it keeps; ties go to the lower id.
 
+    Args:
+      min_p: share of the highest probability that a token must have to be kept; None: no such
+        filter is compiled.
     Cost: greedy B V; a draw B V hashes; filters add a sort of B V. A step without draws or without
     filters does not pay for them.
     """
@@ -50,6 +55,8 @@ def sample(logits: Float[Array, "B V"], controls: Controls) -> Int[Array, " B"]:
             lambda: kept_tokens(scaled, controls.top_p, controls.top_k),
             lambda: jnp.ones(scaled.shape, bool),
         )
+        if min_p is not None:
+            kept &= scaled >= scaled.max(axis=-1, keepdims=True) + jnp.log(min_p)[:, None]
         noisy = jnp.where(kept, scaled + noise(controls, scaled.shape[-1]), -jnp.inf)
         return jnp.where(drawn, jnp.argmax(noisy, axis=-1).astype(jnp.int32), greedy)
 

@@ -1,0 +1,57 @@
+"""Sampling with everything a request can ask for.
+
+Decides the order: logit bias, penalties, temperature, top-p, top-k, min-p; and that the draws of a
+row that asks for nothing are those of `sample`. Never decides who asks. In: logits, counts,
+controls. Out: tokens, counts, a report on each token.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, UInt16
+
+from ds_jax.sampling import logprobs, penalties, sample
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Shaping:
+    """What each row of a step asks for beside `sample.Controls`."""
+
+    slots: jax.Array  # [B] int32, rows of the counts; from their number on: a row of padding
+    min_p: jax.Array  # [B] f32, 0 keeps all
+    penalties: penalties.Penalties
+    counted: jax.Array  # [B] bool, the penalties need the counts
+    reported: jax.Array  # [B] bool, log probabilities are asked for
+    bias_ids: jax.Array  # [B N] int32, from V on: none
+    bias_values: jax.Array  # [B N] f32
+
+
+def sample_full(
+    logits: Float[Array, "B V"],
+    counts: UInt16[Array, "slots V"],
+    controls: sample.Controls,
+    shaping: Shaping,
+) -> tuple[UInt16[Array, "slots V"], Int[Array, " B"], Int[Array, "B words"]]:
+    """Counts with the drawn tokens, the tokens, and their `logprobs.report`.
+
+    The report is zeros in a step where nobody asks for one.
+
+    Cost: beside `sample`, reads B V logits twice and B V counts; a report adds a top-k of B V.
+    """
+    said = counts[jnp.minimum(shaping.slots, counts.shape[0] - 1)]
+    shaped = penalties.bias(logits, shaping.bias_ids, shaping.bias_values)
+    # rows that are not counted have neutral penalties: whatever is left in their slot changes none
+    shaped = penalties.penalize(shaped, said, shaping.penalties)
+    tokens = sample.sample(shaped, controls, shaping.min_p)
+    counts = penalties.count(counts, shaping.slots, tokens, shaping.counted)
+    report = lax.cond(
+        shaping.reported.any(),
+        lambda: logprobs.report(logits, tokens),
+        lambda: jnp.zeros((len(tokens), logprobs.WORDS), jnp.int32),
+    )
+    return counts, tokens, report
