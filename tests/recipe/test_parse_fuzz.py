@@ -6,19 +6,18 @@ The library is needed for this test only. More cases than the test runs:
 
 from __future__ import annotations
 
-import argparse
 import functools
-import random
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ds_jax import recipe
-from tests.recipe import parse_cases, parse_outputs, strategies
+from tests.recipe import fuzzing, parse_cases, parse_outputs, strategies
 
 # Where a pattern of the library matches the empty string or ends inside a character, it panics.
 _PANIC = "PanicException"
+strange_case = functools.partial(parse_outputs.case, strange=True)
 
 
 def difference(case: dict[str, Any]) -> str | None:
@@ -41,28 +40,10 @@ def test_random_outputs_are_parsed_as_in_the_library(case):
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-@given(strategies.cases(functools.partial(parse_outputs.case, strange=True)))
+@given(strategies.cases(strange_case))
 def test_random_outputs_with_strange_markers_are_parsed_as_in_the_library(case):
     assert difference(case) is None
 
 
-def main() -> None:
-    """Compares many seeded cases; prints the first differences and a count."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--show", type=int, default=5)
-    parser.add_argument("--strange", action="store_true", help="spellings nobody would choose")
-    arguments = parser.parse_args()
-    rng, found = random.Random(arguments.seed), 0
-    for _ in range(arguments.cases):
-        text = difference(parse_outputs.case(rng, strange=arguments.strange))
-        if text is not None:
-            found += 1
-            if found <= arguments.show:
-                print(text)
-    print(f"{arguments.cases} cases, seed {arguments.seed}: {found} differences")
-
-
 if __name__ == "__main__":
-    main()
+    fuzzing.run(__doc__, parse_outputs.case, difference, strange=strange_case)

@@ -6,7 +6,6 @@ The library is needed for this test only. More cases than the test runs:
 
 from __future__ import annotations
 
-import argparse
 import functools
 import random
 from types import ModuleType
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ds_jax import recipe
-from tests.recipe import golden_cases, prompt_cases, strategies
+from tests.recipe import fuzzing, golden_cases, prompt_cases, strategies
 
 TOKENIZER = golden_cases.GOLDEN / "tokenizer_514.json"
 # With an empty spelling of one of these the library stops with a panic.
@@ -66,22 +65,5 @@ def test_random_conversations_render_and_encode_as_in_the_library(made):
     assert difference(made) is None
 
 
-def main() -> None:
-    """Compares many seeded cases; prints the first differences and a count."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--show", type=int, default=5)
-    arguments = parser.parse_args()
-    rng, found = random.Random(arguments.seed), 0
-    for _ in range(arguments.cases):
-        text = difference(case(rng))
-        if text is not None:
-            found += 1
-            if found <= arguments.show:
-                print(text)
-    print(f"{arguments.cases} cases, seed {arguments.seed}: {found} differences")
-
-
 if __name__ == "__main__":
-    main()
+    fuzzing.run(__doc__, case, difference)
