@@ -1,8 +1,7 @@
 """Draws the next token of every sequence from its logits.
 
-Decides the order of filters (temperature, top-p, top-k, min-p) and what a draw depends on: the
-sequence's seed, the absolute position of the token and the stream, never the place in the batch.
-Never changes logits for other reasons. In: logits and controls of each sequence. Out: token ids.
+Decides that temperature comes before the filters, and what a draw depends on: the sequence's seed,
+the absolute position of the token and the stream, never the place in the batch. Never changes logits for other reasons. In: logits and controls of each sequence. Out: token ids.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
+
+from ds_jax.sampling import filters
 
 STREAM_TARGET = 0  # draws of the target model
 
@@ -41,7 +42,7 @@ def sample(
     Args:
       min_p: share of the highest probability that a token must have to be kept; None: no such
         filter is compiled.
-    Cost: greedy B V; a draw B V hashes; filters add a sort of B V. A step without draws or without
+    Cost: greedy B V; a draw B V hashes; see `filters` for theirs. A step without draws or without
     filters does not pay for them.
     """
     greedy = jnp.argmax(logits, axis=-1).astype(jnp.int32)
@@ -52,11 +53,11 @@ def sample(
         scaled = scale(logits, controls)
         kept = lax.cond(
             filtered.any(),
-            lambda: kept_tokens(scaled, controls.top_p, controls.top_k),
+            lambda: filters.kept_tokens(scaled, controls.top_p, controls.top_k),
             lambda: jnp.ones(scaled.shape, bool),
         )
         if min_p is not None:
-            kept &= scaled >= scaled.max(axis=-1, keepdims=True) + jnp.log(min_p)[:, None]
+            kept &= filters.likely_enough(scaled, min_p)
         noisy = jnp.where(kept, scaled + noise(controls, scaled.shape[-1]), -jnp.inf)
         return jnp.where(drawn, jnp.argmax(noisy, axis=-1).astype(jnp.int32), greedy)
 
@@ -67,25 +68,6 @@ def scale(logits: Float[Array, "B V"], controls: Controls) -> Float[Array, "B V"
     """Logits over temperature; greedy rows are left as they are."""
     divisor = jnp.where(controls.temperature > 0, controls.temperature, 1.0)
     return logits / divisor[:, None]
-
-
-def kept_tokens(
-    scaled: Float[Array, "B V"], top_p: Float[Array, " B"], top_k: Int[Array, " B"]
-) -> Bool[Array, "B V"]:
-    """Tokens that stay: the smallest most likely set reaching top_p, of it at most top_k.
-
-    Both filters keep a prefix of the tokens in order of probability, so one sort serves both; top_p
-    sees the probabilities of all tokens.
-    """
-    b, v = scaled.shape
-    ids = jnp.broadcast_to(jnp.arange(v), (b, v))
-    descending, order = lax.sort((-scaled, ids), dimension=1, num_keys=1, is_stable=True)
-    probs = jax.nn.softmax(-descending, axis=-1)
-    before = jnp.cumsum(probs, axis=-1) - probs
-    keep = (before < top_p[:, None]) | (top_p >= 1)[:, None]
-    keep &= (jnp.arange(v)[None, :] < top_k[:, None]) | (top_k < 1)[:, None]
-    keep = keep.at[:, 0].set(True)
-    return jnp.zeros((b, v), bool).at[jnp.arange(b)[:, None], order].set(keep)
 
 
 def noise(controls: Controls, vocab: int, stream: int = STREAM_TARGET) -> Float[Array, "B V"]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ds_jax.sampling import sample
+from ds_jax.sampling import filters, sample
 
 V = 50
 
@@ -67,7 +67,7 @@ def test_ties_go_to_the_lower_id() -> None:
 
 @pytest.mark.parametrize(("top_p", "top_k"), [(0.7, -1), (1.0, 5), (0.9, 3), (0.3, 40), (1e-6, -1)])
 def test_kept_tokens_equal_the_walk(logits: jax.Array, top_p: float, top_k: int) -> None:
-    got = sample.kept_tokens(logits, jnp.full(4, top_p), jnp.full(4, top_k))
+    got = filters.kept_tokens(logits, jnp.full(4, top_p), jnp.full(4, top_k))
     for row, values in zip(np.asarray(got), np.asarray(logits), strict=True):
         np.testing.assert_array_equal(row, kept_oracle(values, top_p, top_k))
 
