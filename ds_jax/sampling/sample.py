@@ -1,7 +1,8 @@
 """Draws the next token of every sequence from its logits.
 
 Decides that temperature comes before the filters, and what a draw depends on: the sequence's seed,
-the absolute position of the token and the stream, never the place in the batch. Never changes logits for other reasons. In: logits and controls of each sequence. Out: token ids.
+the absolute position of the token and the stream, never the place in the batch. Never changes
+logits for other reasons. In: logits and controls of each sequence. Out: token ids.
 """
 
 from __future__ import annotations
