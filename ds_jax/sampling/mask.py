@@ -33,7 +33,7 @@ def apply(
     kept = unpack(rows, v)
     chosen = logits.at[jnp.minimum(targets, t - 1)].get(mode="promise_in_bounds")
     masked = jnp.where(kept, chosen, -jnp.inf)
-    return logits.at[targets].set(masked, mode="drop", unique_indices=True)
+    return logits.at[targets].set(masked, mode="drop")
 
 
 def unpack(rows: Int[Array, "N X"], size: int) -> Bool[Array, "N V"]:

@@ -1,0 +1,121 @@
+"""The library that walks grammars: llguidance, an optional dependency.
+
+Decides how it is configured; every call of it that can be misused stands here. Never reads what a
+user wrote. In: token bytes, translated grammars. Out: tokenizer and matcher handles.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ds_jax import errors
+from ds_jax.structured.limits import Limits
+
+if TYPE_CHECKING:
+    import llguidance
+
+
+class MissingLibraryError(errors.ConfigError, ImportError):
+    """llguidance is not installed."""
+
+
+@functools.lru_cache(maxsize=1)
+def library() -> Any:
+    """The module.
+
+    Raises:
+      MissingLibraryError: it is not installed; the message names the extra.
+    """
+    try:
+        return importlib.import_module("llguidance")
+    except ImportError as error:
+        raise MissingLibraryError(
+            f"structured output needs llguidance ({error}); install ds_jax[structured]"
+        ) from error
+
+
+class _Encoder:
+    """What the library asks of a tokenizer."""
+
+    def __init__(
+        self,
+        tokens: list[bytes],
+        special: list[int],
+        eos_id: int,
+        encode: Callable[[str], Sequence[int]],
+    ):
+        self.tokens = tokens
+        self.special_token_ids = special
+        self.eos_token_id = eos_id
+        self.bos_token_id = None
+        self._encode = encode
+
+    def __call__(self, text: str) -> list[int]:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError("only text is encoded")  # how the library learns that bytes are not
+        return list(self._encode(text))
+
+
+def make_tokenizer(
+    tokens: list[bytes],
+    special: list[int],
+    eos_id: int,
+    encode: Callable[[str], Sequence[int]],
+) -> llguidance.LLTokenizer:
+    """A tokenizer handle; `tokens` holds the bytes of every id, special ones behind 0xFF."""
+    wrapper = library().TokenizerWrapper(_Encoder(tokens, special, eos_id, encode))
+    return library().LLTokenizer(wrapper, eos_token=[eos_id])
+
+
+def make_matcher(
+    tokenizer: llguidance.LLTokenizer, source: str, limits: Limits
+) -> llguidance.LLMatcher:
+    """A matcher at the start of a grammar; it may be in an error state. Drops the GIL."""
+    bounds = library().LLParserLimits(
+        max_items_in_row=limits.row_items,
+        step_max_items=limits.step_items,
+        max_lexer_states=limits.lexer_states,
+        max_grammar_size=limits.grammar_symbols,
+        verbose_errors=False,
+    )
+    return library().LLMatcher(tokenizer, source, log_level=0, limits=bounds)
+
+
+def schema_source(schema: dict[str, Any], whitespace: str | None) -> str:
+    """The grammar of a checked schema.
+
+    Args:
+      schema: only keywords the library knows.
+      whitespace: a regular expression of the blanks between tokens; None: no blanks.
+    """
+    return library().LLMatcher.grammar_from_json_schema(schema, overrides=json_options(whitespace))
+
+
+def json_options(whitespace: str | None) -> dict[str, Any]:
+    """Every option that a schema could otherwise set itself."""
+    return {
+        "item_separator": ",",
+        "key_separator": ":",
+        "whitespace_flexible": whitespace is not None,
+        "whitespace_pattern": whitespace,
+        "coerce_one_of": False,
+        "lenient": False,
+    }
+
+
+def lark_source(text: str) -> str:
+    """The grammar of a Lark text."""
+    return library().LLMatcher.grammar_from_lark(text)
+
+
+def regex_source(text: str) -> str:
+    """The grammar of one regular expression, which the whole output matches."""
+    return library().LLMatcher.grammar_from_regex(text)
+
+
+def make_executor(threads: int) -> llguidance.LLExecutor:
+    """Threads that fill masks side by side, without the GIL."""
+    return library().LLExecutor(threads)

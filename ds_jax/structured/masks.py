@@ -1,0 +1,174 @@
+"""The mask rows of one step, for all constrained sequences together.
+
+Decides which rows are sent and how they are padded. Never samples. In: matchers and their drafts.
+Out: packed rows with the logits rows they belong to, and where each draft is cut.
+
+Rows are filled side by side, without Python's lock; a matcher that still waits for its trigger
+fills its own. Sequences without a matcher cost nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ds_jax import errors
+from ds_jax.structured import backend
+from ds_jax.structured.matcher import GrammarFault, Matcher, Rows
+from ds_jax.structured.vocabulary import BITS, Vocabulary
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """One sequence of a step.
+
+    Attributes:
+      matcher: behind the anchor.
+      draft_ids: proposed tokens.
+      first_row: the anchor's row of the step's logits; those of the drafts follow it.
+    """
+
+    matcher: Matcher
+    draft_ids: Sequence[int]
+    first_row: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Filled:
+    """What a step needs.
+
+    Attributes:
+      rows: [N, words] int32, N one of the buckets.
+      targets: [N] int32, the logits row each belongs to; `num_logits` in padding.
+      valid: for each job, how many of its drafts are allowed.
+      faults: for jobs that cannot go on, why; their rows allow the end token.
+    """
+
+    rows: Rows
+    targets: NDArray[np.int32]
+    valid: tuple[int, ...]
+    faults: dict[int, GrammarFault]
+
+
+def bucket_sizes(most: int, first: int = 8, factor: int = 4) -> tuple[int, ...]:
+    """Row counts for which steps are compiled: 0, then growing by a factor up to `most`."""
+    sizes = [0]
+    size = first
+    while sizes[-1] < most:
+        sizes.append(min(size, most))
+        size *= factor
+    return tuple(sizes)
+
+
+class Filler:
+    """Fills the rows of steps.
+
+    Args:
+      vocabulary: of all grammars.
+      buckets: ascending row counts; the last one holds the largest step.
+      num_logits: rows of a step's logits.
+      threads: that fill masks.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, buckets: Sequence[int], num_logits: int, threads: int = 1
+    ):
+        self._vocabulary = vocabulary
+        self._buckets = tuple(buckets)
+        self._num_logits = num_logits
+        self._executor = backend.make_executor(threads)
+
+    def fill(self, jobs: Sequence[Job]) -> Filled:
+        """The rows of one step; the matchers are left as they are."""
+        starts, total = _starts(jobs)
+        rows = np.zeros((total, self._vocabulary.words), np.int32)
+        faults: dict[int, GrammarFault] = {}
+        valid = [0] * len(jobs)
+        inside = [index for index, job in enumerate(jobs) if job.matcher.parser() is not None]
+        self._fill_inside(jobs, inside, starts, rows)
+        for index, job in enumerate(jobs):
+            block = rows[starts[index] : starts[index] + 1 + len(job.draft_ids)]
+            try:
+                if job.matcher.parser() is not None:
+                    valid[index] = self._cut(job, block)
+                else:
+                    valid[index] = job.matcher.fill_rows(job.draft_ids, block)
+            except GrammarFault as fault:
+                faults[index] = fault
+                job.matcher.close_rows(block)
+        return self._padded(jobs, starts, rows, valid, faults)
+
+    def _fill_inside(
+        self, jobs: Sequence[Job], inside: list[int], starts: list[int], rows: Rows
+    ) -> None:
+        work = [
+            (jobs[index].matcher.parser(), starts[index], self._before_end(jobs[index]))
+            for index in inside
+        ]
+        if work:
+            width = 4 * self._vocabulary.words
+            self._executor.unsafe_compute_mask_ptr_with_draft_token(
+                work, rows.ctypes.data, width, len(rows)
+            )
+
+    def _before_end(self, job: Job) -> list[int]:
+        """The drafts in front of an end token, which the parser is never given."""
+        out: list[int] = []
+        for draft_id in job.draft_ids:
+            if draft_id == self._vocabulary.eos_id or not self._vocabulary.is_id(draft_id):
+                break
+            out.append(draft_id)
+        return out
+
+    def _cut(self, job: Job, block: Rows) -> int:
+        """How many drafts are allowed; closes the rows behind them."""
+        matcher, drafts = job.matcher, self._before_end(job)
+        valid = matcher.count_inside(drafts)
+        eos_id = self._vocabulary.eos_id
+        word, bit = divmod(eos_id, BITS)
+        ends = valid == len(drafts) < len(job.draft_ids) and job.draft_ids[valid] == eos_id
+        if ends and int(block[valid, word]) >> bit & 1:
+            valid += 1
+            matcher.close_rows(block[valid : valid + 1])
+        matcher.close_rows(block[valid + 1 :])
+        return valid
+
+    def _padded(
+        self,
+        jobs: Sequence[Job],
+        starts: list[int],
+        rows: Rows,
+        valid: list[int],
+        faults: dict[int, GrammarFault],
+    ) -> Filled:
+        targets = [
+            job.first_row + offset for job in jobs for offset in range(1 + len(job.draft_ids))
+        ]
+        waits = [job.matcher.is_waiting for job in jobs for _ in range(1 + len(job.draft_ids))]
+        kept = [
+            index
+            for index, wait in enumerate(waits)
+            if not (wait and bool((rows[index] == -1).all()))
+        ]
+        size = next((size for size in self._buckets if size >= len(kept)), None)
+        if size is None:
+            raise errors.StepError(
+                f"{len(kept)} mask rows in one step; at most {self._buckets[-1]}"
+            )
+        out = np.full((size, rows.shape[1]), -1, np.int32)
+        places = np.full(size, self._num_logits, np.int32)
+        out[: len(kept)] = rows[kept]
+        places[: len(kept)] = [targets[index] for index in kept]
+        return Filled(out, places, tuple(valid), faults)
+
+
+def _starts(jobs: Sequence[Job]) -> tuple[list[int], int]:
+    starts: list[int] = []
+    total = 0
+    for job in jobs:
+        starts.append(total)
+        total += 1 + len(job.draft_ids)
+    return starts, total

@@ -1,0 +1,158 @@
+"""Raw text parameters of a tool call.
+
+Decides which lexemes spell the strings of a schema without quotes and escapes. Never spells JSON.
+In: a closed schema. Out: lexemes that end in `</`, or a `RequestError` for what raw text cannot be
+held to.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn, cast
+
+from ds_jax.structured import backend, regex, schema_types
+from ds_jax.structured.refusal import refused, shown
+
+FREE = r"/(?s:.*)<\//"
+_PREFIX = "#/$defs/"
+_LONGEST_CHAIN = 32
+_BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9\-]{0,61}[A-Za-z0-9])?"
+_ATOM = r"[A-Za-z0-9!#$%&'*+=?^_`{|}~\-]{1,20}"
+_GROUP = r"[0-9a-fA-F]{1,4}"
+_DATE = (
+    r"[0-9]{4}-((0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)"
+    r"|(0[13578]|1[02])-31)"
+)
+_TIME = (
+    r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+\-]([01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_FORMATS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}T{_TIME}",
+    "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+    "ipv4": rf"({_BYTE}\.){{3}}{_BYTE}",
+    "ipv6": rf"({_GROUP}:){{7}}{_GROUP}|"
+    + "|".join(
+        rf"({_GROUP}(:{_GROUP}){{0,{left - 1}}})?::({_GROUP}(:{_GROUP}){{0,{6 - left}}})?"
+        for left in range(1, 7)
+    ),
+    "hostname": rf"{_LABEL}(\.{_LABEL}){{0,2}}",
+    "email": rf"{_ATOM}(\.{_ATOM}){{0,2}}@{_LABEL}(\.{_LABEL}){{1,2}}",
+}
+"""Formats as expressions; some are narrower than the standard, none is wider."""
+
+
+def lexemes(schema: dict[str, Any]) -> list[str]:
+    """One definition for each way a string of the schema can come about."""
+    return _lexemes(schema, cast("dict[str, Any]", schema.get("$defs", {})), 0)
+
+
+def _lexemes(schema: Any, definitions: dict[str, Any], depth: int) -> list[str]:
+    if isinstance(schema, bool):
+        return [FREE] if schema else []
+    items = {
+        keyword: value
+        for keyword, value in cast("dict[str, Any]", schema).items()
+        if keyword in _OF_STRINGS
+    }
+    types = items.pop("type", "string")
+    if "string" not in (types if isinstance(types, list) else [types]):
+        return []
+    for keyword in ("$ref", "anyOf", "oneOf", "allOf"):
+        if keyword in items:
+            return _combined(keyword, items, definitions, depth)
+    constants = schema_types.constants_of(items)
+    if constants is not None:
+        texts = [value for value in constants if isinstance(value, str)]
+        if texts and len(items) > 1:
+            _refuse("'enum' and 'const' beside other keywords about strings", "enum")
+        return ["/" + "|".join(map(_literal, texts)) + "/"] if texts else []
+    return [_constrained(items)]
+
+
+_OF_STRINGS = frozenset(
+    "type enum const $ref anyOf oneOf allOf minLength maxLength pattern format".split()
+)
+
+
+def _combined(
+    keyword: str, items: dict[str, Any], definitions: dict[str, Any], depth: int
+) -> list[str]:
+    if depth > _LONGEST_CHAIN:
+        _refuse("references that lead through more than 32 others", keyword)
+    if len(items) > 1:
+        _refuse(f"{keyword!r} beside other keywords about strings", keyword)
+    branches = (
+        [definitions[items[keyword].removeprefix(_PREFIX)]]
+        if keyword == "$ref"
+        else (items[keyword])
+    )
+    if keyword == "oneOf" or (keyword == "allOf" and len(branches) > 1):
+        of_strings = [each for each in branches if "string" in _types(each, definitions)]
+        if keyword == "allOf" or len(of_strings) > 1:
+            _refuse(f"{keyword!r} of several schemas of strings", keyword)
+    return list(
+        dict.fromkeys(one for each in branches for one in _lexemes(each, definitions, depth + 1))
+    )
+
+
+def _types(schema: Any, definitions: dict[str, Any]) -> frozenset[str]:
+    if isinstance(schema, bool):
+        return schema_types.ALL if schema else frozenset()
+    return schema_types.possible(cast("dict[str, Any]", schema) | {"$defs": definitions})
+
+
+def _constrained(items: dict[str, Any]) -> str:
+    parts: list[str] = []
+    if "minLength" in items or "maxLength" in items:
+        low, high = items.get("minLength", 0), items.get("maxLength", "")
+        if high != "" and low > high:
+            _refuse(f"minLength {low} is above maxLength {high}", "minLength")
+        parts.append(rf"/(?s:.{{{low},{high}}})<\//")
+    if "pattern" in items:
+        parts.append(f"/{_searched(items['pattern'])}<\\//")
+    if "format" in items:
+        known = _FORMATS.get(items["format"])
+        if known is None:
+            _refuse(f"the format {items['format']!r} of raw text; use a pattern", "format")
+        parts.append(f"/({known})<\\//")
+    return " & ".join(parts) or FREE
+
+
+def _searched(pattern: str) -> str:
+    """An expression that a whole text matches if the pattern is found in it."""
+    starts = pattern.startswith("^")
+    ends = re.search(r"(?<!\\)(?:\\\\)*\$\Z", pattern) is not None
+    core = pattern[starts : len(pattern) - ends]
+    if (starts or ends) and _has_open_bar(core):
+        _refuse("a pattern whose anchors belong to one alternative; put it in a group", "pattern")
+    if re.search(r"(?<!\\)(?:\\\\)*[\^$]", re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", core)):
+        _refuse("a pattern with anchors inside", "pattern")
+    regex.check(core, "pattern")
+    spelled = backend.library().regex_to_lark(core, "dw")
+    before, after = "" if starts else "(?s:.*)", "" if ends else "(?s:.*)"
+    return f"{before}(?:{spelled}){after}"
+
+
+def _has_open_bar(pattern: str) -> bool:
+    plain = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", pattern, flags=re.DOTALL)
+    depth = 0
+    for character in plain:
+        depth += (character == "(") - (character == ")")
+        if character == "|" and not depth:
+            return True
+    return False
+
+
+def _literal(text: str) -> str:
+    spelled = "".join(
+        character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):X}}}"
+        for character in text
+    )
+    return f"{spelled}<\\/"
+
+
+def _refuse(reason: str, keyword: str) -> NoReturn:
+    raise refused("json_schema", f"cannot be enforced on raw text: {shown(reason)}", keyword)
