@@ -211,6 +211,12 @@ class Engine:
       scan_layers: scan over repeating layers (compiles faster) or unroll them (for tracing).
       weights: "quantized" keeps FP8/FP4 in memory, "dequantized" expands them, "auto" lets the
         platform decide.
+      step_tokens: tokens of a step and data-parallel rank, prefill and decode together; None: the
+        longest chunk beside a decode row of every slot.
+      overlap: plan and launch a step while the one before runs.
+      canonical: compute every row by one program of `canonical_rows` rows, so that tokens do not
+        depend on chunks, neighbours, cached prefixes or preemption, bit for bit.
+      canonical_rows: rows of that program.
     """
 
     max_sequences: int = 1
@@ -218,6 +224,10 @@ class Engine:
     chunk_tokens: tuple[int, ...] = (8, 64, 512)
     scan_layers: bool = True
     weights: str = "auto"
+    step_tokens: int | None = None
+    overlap: bool = True
+    canonical: bool = False
+    canonical_rows: int = 16
 
     def __post_init__(self):
         config_rules.check_engine(self)
@@ -231,11 +241,25 @@ class Cache:
       format: "packed" holds FP8/FP4 bytes, "dequantized" holds the same values unpacked.
       page_tokens: tokens per page of compressed rows.
       max_backtrack: committed tokens a sequence may drop again; widens the window rings.
+      pages: pages of a data-parallel rank; None: every slot can hold a whole context.
+      prefix: keep pages for later sequences that begin alike.
+      snapshots: states stored beside the pages, from which such sequences go on; None: 3 a slot.
+      replay: "off" computes every row; "mask" and "compact" leave out the decoder side of all but
+        the last `keep_tokens` of a prompt (approximate; `kvcache.replay`).
+      keep_tokens: see `replay`; 0 with "off".
+      bounded_replay: where no state is stored, rebuild windows from one window of tokens
+        (approximate) instead of as many as an exact rebuild takes.
     """
 
     format: str = "packed"
     page_tokens: int = 128
     max_backtrack: int = 0
+    pages: int | None = None
+    prefix: bool = True
+    snapshots: int | None = None
+    replay: str = "off"
+    keep_tokens: int = 0
+    bounded_replay: bool = False
 
     def __post_init__(self):
         config_rules.check_cache(self)

@@ -77,6 +77,9 @@ def check_engine(engine: config.Engine) -> None:
     chunks = engine.chunk_tokens
     if not chunks or chunks[0] < 1 or any(a >= b for a, b in itertools.pairwise(chunks)):
         fail("chunk_tokens", chunks, "must be ascending chunk lengths, at least one, each above 0")
+    positive(engine, "canonical_rows")
+    if engine.step_tokens is not None:
+        positive(engine, "step_tokens")
 
 
 def check_cache(cache: config.Cache) -> None:
@@ -90,6 +93,23 @@ def check_cache(cache: config.Cache) -> None:
         )
     if cache.max_backtrack < 0:
         fail("max_backtrack", cache.max_backtrack, "must not be negative")
+    one_of(cache, "replay", ("off", "mask", "compact"))
+    if cache.pages is not None:
+        positive(cache, "pages")
+    for name in ("snapshots", "keep_tokens"):
+        if (getattr(cache, name) or 0) < 0:
+            fail(name, getattr(cache, name), "must not be negative")
+
+
+def check_canonical(engine: config.Engine, cache: config.Cache) -> None:
+    """Checks that no approximation makes tokens depend on where a hit ends."""
+    if engine.canonical and (cache.replay != "off" or cache.bounded_replay):
+        fail(
+            "canonical",
+            True,
+            f"needs exact states, replay={cache.replay} and bounded_replay={cache.bounded_replay} "
+            "give approximate ones; use replay=off without bounded_replay",
+        )
 
 
 def check_cache_fits(cache: config.Cache, model: config.Model) -> None:

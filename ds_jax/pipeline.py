@@ -6,9 +6,12 @@ the cache. In: a checkpoint and prompts. Out: results, text pieces, logits, name
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import itertools
 import pathlib
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,9 +19,13 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from ds_jax import config, tracing
+from ds_jax import config, config_rules, tracing
 from ds_jax.checkpoint import loader
-from ds_jax.engine import offline, platforms, scoring, vocabulary
+from ds_jax.engine import fingerprint as fingerprints
+from ds_jax.engine import platforms, scoring, vocabulary
+from ds_jax.engine.engine import Engine
+from ds_jax.engine.limits import Limits, replay_rule
+from ds_jax.engine.loop import Loop
 from ds_jax.engine.runner import Runner, place_params, scans_by_default
 from ds_jax.errors import ConfigError, RequestError
 from ds_jax.models import deepseek_v41, engram
@@ -32,7 +39,7 @@ Prompt = str | Sequence[int]
 
 
 class Pipeline:
-    """A loaded model on a mesh. One call at a time: every call moves the cache forward.
+    """A loaded model on a mesh, behind an engine that serves any number of callers.
 
     Args:
       model: the text model's config.
@@ -49,6 +56,9 @@ class Pipeline:
       scan_layers: scan over repeating layers; None: where the model is deep.
       cache_format: "packed", "dequantized" or "auto".
       page_tokens: tokens of a cache page.
+      engine: further fields of `config.Engine`, such as `canonical`, `overlap`, `step_tokens`.
+      cache: further fields of `config.Cache`, such as `pages`, `snapshots`, `replay`.
+      fingerprint: names the weights; None: they are nobody else's.
 
     Raises:
       ConfigError: a model, mesh, platform or tokenizer that cannot work.
@@ -70,6 +80,10 @@ class Pipeline:
         scan_layers: bool | None = None,
         cache_format: str = "auto",
         page_tokens: int = 128,
+        canonical: bool = False,
+        engine: Mapping[str, Any] | None = None,
+        cache: Mapping[str, Any] | None = None,
+        fingerprint: bytes | None = None,
     ):
         spec, devices = platforms.open_mesh(mesh, platform)
         spec.check(model)
@@ -81,8 +95,20 @@ class Pipeline:
                 f"max_context={context}: the model has max_position_embeddings={limit}; "
                 "ask for at most that"
             )
-        engine = config.Engine(max_sequences, context, chunk_tokens)
-        cache = config.Cache(choices.cache_format, page_tokens)
+        sizes = config.Engine(
+            max_sequences, context, chunk_tokens, **{"canonical": canonical} | dict(engine or {})
+        )
+        storage = config.Cache(choices.cache_format, page_tokens, **dict(cache or {}))
+        config_rules.check_canonical(sizes, storage)
+        name = fingerprint or secrets.token_bytes(32)
+        limits = Limits.plan(
+            sizes,
+            storage,
+            ranks=devices.size,
+            rule=replay_rule(model, storage),
+            end_token_ids=frozenset({model.eos_token_id}),
+            fingerprint=fingerprints.of(model, choices.numerics, storage, name),
+        )
         stacked = scans_by_default(model) if scan_layers is None else scan_layers
         tables = None
         if model.engram_layer_ids:
@@ -96,9 +122,18 @@ class Pipeline:
             devices,
             place_params(model, params, devices, stacked=stacked),
             replicate(tables, devices),
-            engine,
-            cache,
+            sizes,
+            storage,
         )
+        self.loop = Loop(self.runner, limits, overlap=sizes.overlap)
+        self.engine = Engine(
+            self.loop,
+            None
+            if tokenizer is None
+            else functools.partial(tokenizer.detokenizer, skip_control=True),
+        )
+        self._calls = itertools.count()
+        self._scorer: Runner | None = None
 
     @classmethod
     def from_checkpoint(
@@ -147,7 +182,7 @@ class Pipeline:
             mesh=mesh,
             numerics=numerics,
             platform=platform,
-            **options,
+            **{"fingerprint": fingerprints.of_files(folder)} | options,
         )
 
     def generate(
@@ -161,22 +196,26 @@ class Pipeline:
         if isinstance(prompts, str) or (prompts and isinstance(prompts[0], (int, np.integer))):
             prompts = [prompts]  # type: ignore[list-item]
         requests = self.requests(prompts, params)  # type: ignore[arg-type]
-        collected: list[list[int]] = [[] for _ in requests]
-        reasons: list[Any] = [None] * len(requests)
+        parts: list[list[TokenEvent]] = [[] for _ in requests]
         for event in self.events(requests):
-            number = int(event.request_id)
-            if event.token_id is not None:
-                collected[number].append(event.token_id)
-            reasons[number] = event.finish_reason
-        return [
-            GenerateResult(
-                text=self.text(ids),
-                token_ids=tuple(ids),
-                finish_reason=reason,
-                usage=Usage(len(request.prompt_token_ids), len(ids)),
-            )
-            for request, ids, reason in zip(requests, collected, reasons, strict=True)
-        ]
+            parts[int(event.request_id)].append(event)
+        return [self._result(r, p) for r, p in zip(requests, parts, strict=True)]
+
+    def _result(self, request: GenerateRequest, events: Sequence[TokenEvent]) -> GenerateResult:
+        last = events[-1]
+        if isinstance(last.error, RequestError):
+            raise last.error
+        ids = tuple(e.token_id for e in events if e.token_id is not None)
+        logprobs = tuple(e.logprob for e in events if e.logprob is not None)
+        assert last.finish_reason is not None, "a sequence ends with its reason"
+        return GenerateResult(
+            text="".join(e.text or "" for e in events) if request.params.stop else self.text(ids),
+            token_ids=ids,
+            finish_reason=last.finish_reason,
+            usage=last.usage or Usage(len(request.prompt_token_ids), len(ids)),
+            logprobs=logprobs if request.params.top_logprobs is not None else None,
+            prompt_logprobs=events[0].prompt_logprobs,
+        )
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[str]:
         """The continuation in pieces of text as they come; never a part of a character."""
@@ -186,11 +225,15 @@ class Pipeline:
 
     def _pieces(self, requests: Sequence[GenerateRequest], tokenizer: Tokenizer) -> Iterator[str]:
         detokenizer = tokenizer.detokenizer(skip_control=True)
+        stops = bool(requests[0].params.stop)  # the engine then tells the text, cut in front of it
         for event in self.events(requests):
-            if event.token_id is not None:
+            if event.error is not None:
+                raise event.error
+            piece = event.text
+            if not stops and event.token_id is not None:
                 piece = detokenizer.push([event.token_id])
-                if piece:
-                    yield piece
+            if piece:
+                yield piece
         rest = detokenizer.finish()
         if rest:
             yield rest
@@ -211,9 +254,11 @@ class Pipeline:
         return self.tokenizer.encode_segments(render.render(turn).segments)
 
     def score(self, token_ids: Sequence[int]) -> Float[np.ndarray, "T V"]:
-        """Teacher-forced float32 logits of every position."""
+        """Teacher-forced float32 logits of every position; in a cache of its own."""
         (request,) = self.requests([token_ids], SamplingParams(max_tokens=1), room=0)
-        return scoring.score(self.runner, request.prompt_token_ids)
+        if self._scorer is None:
+            self._scorer = self.runner.with_one_slot()
+        return scoring.score(self._scorer, request.prompt_token_ids)
 
     def trace(self, token_ids: Sequence[int]) -> dict[str, np.ndarray]:
         """Named intermediates of one forward pass without a cache: see `tracing.trace`."""
@@ -233,13 +278,25 @@ class Pipeline:
         return made
 
     def events(self, requests: Sequence[GenerateRequest]) -> Iterator[TokenEvent]:
-        """Runs requests and yields their tokens as they come, sequences interleaved."""
-        seeds = [
-            secrets.randbits(64) if r.params.seq_seed is None else r.params.seq_seed
-            for r in requests
+        """Runs requests and yields their tokens as they come, sequences interleaved.
+
+        Several threads may do so at the same time; ids need only differ within one call.
+        """
+        call = next(self._calls)
+        names = {f"{call}:{number}": r.request_id for number, r in enumerate(requests)}
+        asked = [
+            dataclasses.replace(r, request_id=name) for name, r in zip(names, requests, strict=True)
         ]
-        ends = frozenset({self.model.eos_token_id})
-        return offline.OfflineLoop(self.runner, requests, seeds, ends).run()
+        for event in self.engine.run(asked):
+            yield dataclasses.replace(event, request_id=names[event.request_id])
+
+    def stats(self) -> dict[str, int | float]:
+        """Counters of the engine, and medians of its newest steps: `Engine.stats`."""
+        return self.engine.stats()
+
+    def close(self) -> None:
+        """Ends the engine's thread; the pipeline can still score and trace."""
+        self.engine.close()
 
     def token_ids(self, prompt: Prompt) -> tuple[int, ...]:
         """Token ids of a prompt; text starts with the begin token."""
@@ -258,8 +315,10 @@ class Pipeline:
         return self.tokenizer.decode(token_ids, skip_control=True)
 
     def warm_up(self) -> int:
-        """Compiles every program that generating can need; returns how many."""
-        return self.runner.warm_up()
+        """Compiles every program that generating can need; returns how many steps that are."""
+        count = self.runner.warm_up()
+        self.loop.is_warm = True
+        return count
 
 
 def replicate(tables: engram.HashTables | None, mesh: Mesh) -> engram.HashTables | None:

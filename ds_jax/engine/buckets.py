@@ -23,6 +23,7 @@ class StepKey:
       feeds_back: the token comes from the device (decode), not from the host.
       all_logits: logits of every row instead of the last one; nothing is sampled.
       scores: beside what a prefill step does, log probabilities of the token behind every row.
+      flat: rows of one token each, of any sequences, several of one sequence among them.
     """
 
     sequences: int
@@ -31,6 +32,7 @@ class StepKey:
     fresh: bool = False
     feeds_back: bool = False
     all_logits: bool = False
+    flat: bool = False
     scores: bool = False
 
 
@@ -43,12 +45,14 @@ class Buckets:
       sequences: sequences of a rank in one step.
       pages: widths of the page table.
       page_tokens: tokens of a page.
+      flat_rows: rows of the only program of canonical mode; 0: the mode is off.
     """
 
     chunks: tuple[int, ...]
     sequences: tuple[int, ...]
     pages: tuple[int, ...]
     page_tokens: int
+    flat_rows: int = 0
 
     @classmethod
     def plan(cls, engine: config.Engine, cache: config.Cache) -> Buckets:
@@ -62,7 +66,13 @@ class Buckets:
             sequences=_powers(2, engine.max_sequences),
             pages=_powers(4, most),
             page_tokens=cache.page_tokens,
+            flat_rows=engine.canonical_rows if engine.canonical else 0,
         )
+
+    @property
+    def flat(self) -> StepKey:
+        """The one step of canonical mode: whatever a row is, it is computed by this program."""
+        return StepKey(self.flat_rows, tokens=1, pages=self.pages[-1], flat=True)
 
     def decode(self, sequences: int, context: int) -> StepKey:
         """The decode step for so many sequences of at most `context` positions."""
@@ -100,6 +110,8 @@ class Buckets:
 
     def keys(self) -> list[StepKey]:
         """Every program that generating text can need."""
+        if self.flat_rows:
+            return [self.flat]
         found: dict[StepKey, None] = {}
         for pages in self.pages:
             context = pages * self.page_tokens

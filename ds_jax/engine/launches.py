@@ -33,15 +33,26 @@ class Launch:
     places: tuple[int, ...] = ()
 
 
-def split(plan: Plan, buckets: Buckets, context: int = 0) -> list[Launch]:
+def split(plan: Plan, buckets: Buckets, context: int = 0, sequences: int = 0) -> list[Launch]:
     """The steps of a plan.
 
     Args:
       context: page tables are at least as wide as this needs; a large one means fewer programs.
+      sequences: decode steps have at least so many rows a rank; again, for fewer programs.
     """
+    if buckets.flat_rows:
+        return _flat(plan, buckets.flat)
     launches: list[Launch] = []
     places = {id(chunk): n for n, chunk in enumerate(c for c in plan.prefill if c.samples)}
-    for fresh, chunks in _alike(plan.prefill, buckets):
+    for chunk in (c for c in plan.prefill if is_scored(c)):
+        launches.append(
+            Launch(
+                buckets.scores(chunk.stop - chunk.start),
+                chunks=(chunk,),
+                places=(places[id(chunk)],) if chunk.samples else (),
+            )
+        )
+    for fresh, chunks in _alike([c for c in plan.prefill if not is_scored(c)], buckets):
         tokens = max(c.stop - c.start for c in chunks)
         most = max(collections.Counter(c.sequence.rank for c in chunks).values())
         end = max(context, *(c.stop for c in chunks))
@@ -53,8 +64,9 @@ def split(plan: Plan, buckets: Buckets, context: int = 0) -> list[Launch]:
             )
         )
     if plan.decode:
-        most = max(collections.Counter(r.sequence.rank for r in plan.decode).values())
-        end = max(context, *(r.start + 1 for r in plan.decode))
+        most = max(collections.Counter([r.sequence.rank for r in plan.decode]).values())
+        most = max(most, sequences)
+        end = max(context, max([r.start for r in plan.decode]) + 1)
         first = len(places)
         launches.append(
             Launch(
@@ -64,6 +76,50 @@ def split(plan: Plan, buckets: Buckets, context: int = 0) -> list[Launch]:
             )
         )
     return launches
+
+
+def is_scored(chunk: Chunk) -> bool:
+    """Log probabilities of its tokens are asked for."""
+    return chunk.sequence.request.params.prompt_logprobs is not None
+
+
+def _flat(plan: Plan, key: StepKey) -> list[Launch]:
+    """Runs of the one program that takes any rows: as many tokens of the plan as fit, in order."""
+    chunks: list[list[Chunk]] = []
+    rows: list[list[DecodeRow]] = []
+    used: dict[int, int] = {}
+
+    def run(rank: int) -> int:
+        number = used.get(rank, 0) // key.sequences
+        if number == len(chunks):
+            chunks.append([])
+            rows.append([])
+        return number
+
+    for chunk in plan.prefill:
+        rank, at = chunk.sequence.rank, chunk.start
+        while at < chunk.stop:
+            number = run(rank)
+            room = key.sequences - used.get(rank, 0) % key.sequences
+            stop = min(chunk.stop, at + room)
+            samples = chunk.samples and stop == chunk.stop
+            chunks[number].append(Chunk(chunk.sequence, at, stop, samples))
+            used[rank] = used.get(rank, 0) + stop - at
+            at = stop
+    for row in plan.decode:
+        rank = row.sequence.rank
+        rows[run(rank)].append(row)
+        used[rank] = used.get(rank, 0) + 1
+    place = {s: n for n, s in enumerate(plan.readers)}
+    return [
+        Launch(
+            key,
+            tuple(mine),
+            tuple(others),
+            tuple(place[part.sequence] for part in [*(c for c in mine if c.samples), *others]),
+        )
+        for mine, others in zip(chunks, rows, strict=True)
+    ]
 
 
 def _alike(chunks: list[Chunk], buckets: Buckets) -> list[tuple[bool, list[Chunk]]]:

@@ -12,7 +12,31 @@ from ds_jax import config
 from ds_jax.errors import ConfigError
 from ds_jax.kvcache import replay
 
+CANONICAL_RUNS = 4  # of the program, in one step
 UNLIMITED_WINDOW = replay.Rule(window=1, ratios=())
+
+
+def replay_rule(model: config.Model, cache: config.Cache) -> replay.Rule:
+    """What a model and the choices of a deployment fix about prefixes.
+
+    Raises:
+      ConfigError: too few tokens are kept.
+    """
+    return replay.Rule(
+        window=model.sliding_window,
+        ratios=model.compress_ratios[: model.num_hidden_layers],
+        backtrack=cache.max_backtrack,
+        mode=cache.replay,
+        keep_tokens=cache.keep_tokens,
+        bounded=cache.bounded_replay,
+    )
+
+
+def snapshots(engine: config.Engine, cache: config.Cache) -> int:
+    """Stored states of a rank."""
+    if not cache.prefix:
+        return 0
+    return 3 * engine.max_sequences if cache.snapshots is None else cache.snapshots
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,28 +110,31 @@ class Limits:
         cache: config.Cache,
         *,
         ranks: int = 1,
-        pages: int | None = None,
-        step_tokens: int | None = None,
         **choices: object,
     ) -> Limits:
         """Limits for a replica.
 
         Args:
-          pages: pages of a rank; None: every slot can hold a whole context.
-          step_tokens: None: the longest chunk beside one decode row of every slot.
           choices: further fields.
         """
         each = -(-engine.max_context // cache.page_tokens)
         longest = min(engine.chunk_tokens[-1], engine.max_context)
+        step_tokens = engine.step_tokens or longest + engine.max_sequences
+        if engine.canonical and engine.step_tokens is None:  # a step is some runs of one program
+            step_tokens = max(CANONICAL_RUNS * engine.canonical_rows, engine.max_sequences)
+        known: dict[str, object] = {
+            "prefix": cache.prefix,
+            "snapshots": snapshots(engine, cache),
+        }
         return cls(
             ranks=ranks,
             slots=engine.max_sequences,
-            pages=engine.max_sequences * each if pages is None else pages,
+            pages=engine.max_sequences * each if cache.pages is None else cache.pages,
             page_tokens=cache.page_tokens,
             max_context=engine.max_context,
-            step_tokens=longest + engine.max_sequences if step_tokens is None else step_tokens,
+            step_tokens=step_tokens,
             chunk_tokens=longest,
-            **choices,  # type: ignore[arg-type]
+            **known | choices,  # type: ignore[arg-type]
         )
 
     @property

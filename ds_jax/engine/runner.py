@@ -91,6 +91,7 @@ class Runner:
         self.layout = make_layout(engine, cache)
         self.buckets = Buckets.plan(engine, cache)
         self.engine = engine
+        self.cache = cache
         self.mesh = mesh
         self.params = params
         self.tables = tables
@@ -112,6 +113,13 @@ class Runner:
         self._packed_sharding = NamedSharding(mesh, step.SPLIT)
         self._score = jax.jit(logprobs.report)
         self._programs: dict[Hashable, Any] = {}
+
+    def with_one_slot(self) -> Runner:
+        """A runner of the same model with a cache of its own, for one sequence at a time."""
+        engine = dataclasses.replace(self.engine, max_sequences=1)
+        cache = dataclasses.replace(self.cache, pages=None, snapshots=0)
+        model, numerics = self.context.model, self.context.numerics
+        return Runner(model, numerics, self.mesh, self.params, self.tables, engine, cache)
 
     def reset(self) -> None:
         """A zeroed state, after a step has failed: whatever the device held is lost."""
@@ -220,7 +228,9 @@ class Runner:
         if self.buckets.flat_rows:
             zeros = [0] * self.buckets.flat_rows * self.ranks
             vocab = self.context.model.vocab_size
-            logits = jax.device_put(np.zeros((len(zeros), vocab), np.float32), self._packed_sharding)
+            logits = jax.device_put(
+                np.zeros((len(zeros), vocab), np.float32), self._packed_sharding
+            )
             self.score_rows(logits, zeros, range(len(zeros)))
         return len(keys)
 

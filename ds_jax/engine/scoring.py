@@ -25,6 +25,8 @@ def score(
       cuts: positions at which a chunk must end besides those the buckets ask for.
     """
     params = records.SamplingParams(temperature=0)
+    if runner.buckets.flat_rows:
+        return _flat(runner, token_ids, params)
     pieces = []
     ends = sorted({*cuts, len(token_ids)})
     start = 0
@@ -39,4 +41,22 @@ def score(
         output, (place,) = runner.launch(key, [row])
         pieces.append(np.asarray(output.logits)[place, : end - start])
         start = end
+    return np.concatenate(pieces)
+
+
+def _flat(
+    runner: Runner, token_ids: Sequence[int], params: records.SamplingParams
+) -> Float[np.ndarray, "T V"]:
+    """By the program that everything else is computed with: every token is a row."""
+    key, pages, pieces = runner.buckets.flat, runner.pages_of(0), []
+    for first in range(0, len(token_ids), key.sequences):
+        rows = [
+            batches.Row(
+                *(0, 0, at, token_ids[at : at + 1], token_ids[max(0, at - runner.back) : at]),
+                *(pages, params, 0),
+            )
+            for at in range(first, min(first + key.sequences, len(token_ids)))
+        ]
+        output, places = runner.launch(key, rows)
+        pieces.append(np.asarray(output.logits)[places])
     return np.concatenate(pieces)

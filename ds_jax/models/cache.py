@@ -47,7 +47,8 @@ class Cache:
 class Batch:
     """One step's rows: U tokens of B sequences, padded; all int32.
 
-    Row u of sequence b is at position start[b] + u and real while u < lens[b].
+    Row u of sequence b is at position start[b] + u and real while u < lens[b]. Where U is 1,
+    several rows may be of one slot, at following positions; `newest` names the last of them.
     """
 
     token_ids: jax.Array  # [B U]
@@ -58,6 +59,20 @@ class Batch:
     lens: jax.Array  # [B]
     slots: jax.Array  # [B], >= number of slots: a padding sequence, writes nothing
     page_table: jax.Array  # [B Z], page numbers in order of position
+    # None: no such limit
+    write_from: jax.Array | None = (
+        None  # [B], compressed rows of positions below it are not written
+    )
+    floor: jax.Array | None = (
+        None  # [B], no window row below it exists, in front of the decoder side
+    )
+    decoder_floor: jax.Array | None = None  # [B], the same in the layers of the decoder side
+    newest: jax.Array | None = None  # [B], last position that the step writes for the row's slot
+
+    @property
+    def last(self) -> jax.Array:
+        """The newest position of each sequence [B]."""
+        return self.start + self.lens - 1 if self.newest is None else self.newest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,6 +245,15 @@ def extend_ring(
     line = lax.optimization_barrier(jnp.concatenate([history, words], axis=1))
     earlier = dataclasses.replace(batch, start=batch.start - count, lens=batch.lens + count)
     return write_ring(ring, lead, line, earlier), line
+
+
+def read_ring(ring: jax.Array, batch: Batch, count: int) -> jax.Array:
+    """The `count` rows in front of each row and the row itself: [B count+1 ...], for U = 1.
+
+    Everything of the step is written before: a row finds its neighbours of the same step.
+    """
+    at = batch.start[:, None] - count + jnp.arange(count + 1)[None, :]
+    return ring[jnp.minimum(batch.slots, ring.shape[0] - 1)[:, None], at % ring.shape[1]]
 
 
 def row_addresses(batch: Batch, row: Int[Array, "B n"], rows_per_page: int) -> Int[Array, "B n"]:

@@ -81,6 +81,7 @@ class Role:
       makes_candidates: scores candidate blocks for later layers.
       uses_candidates: selects only inside candidate blocks.
       engram: index among the Engram layers (-1: none).
+      decoder: behind the first source of ratio 1, that one included.
     """
 
     kind: LayerKind
@@ -89,6 +90,7 @@ class Role:
     makes_candidates: bool
     uses_candidates: bool
     engram: int
+    decoder: bool
 
 
 def role(model: config.Model, layer: int) -> Role:
@@ -103,7 +105,14 @@ def role(model: config.Model, layer: int) -> Role:
         makes_candidates=candidate == layer,
         uses_candidates=kind is LayerKind.REINDEX and candidate is not None and layer > candidate,
         engram=model.engram_layer_ids.index(layer) if layer in model.engram_layer_ids else -1,
+        decoder=layer >= first_decoder_layer(model),
     )
+
+
+def first_decoder_layer(model: config.Model) -> int:
+    """Layers from here on make up the decoder side; the number of layers where there is none."""
+    ratios = model.compress_ratios
+    return ratios.index(1) if 1 in ratios else model.num_hidden_layers
 
 
 @jax.tree_util.register_dataclass
@@ -267,7 +276,9 @@ def _rows(
     angles: tuple[jax.Array, jax.Array],
 ) -> tuple[Flow, memory.Window, Trace]:
     """Store the layer's rows and find those that its queries may see."""
-    cache, window = memory.window(ctx, access, flow.cache, number, projected.row, place.batch)
+    cache, window = memory.window(
+        ctx, access, flow.cache, number, projected.row, place.batch, decoder=where.decoder
+    )
     flow = dataclasses.replace(flow, cache=cache)
     trace: Trace = {"window_kv": ctx.cache_window(projected.row)}
     if where.kind is LayerKind.FULL:

@@ -28,10 +28,12 @@ class Access:
     Attributes:
       layout: sizes of the cache; None without a cache.
       fresh: every sequence of the step starts at position 0.
+      shares_slots: rows of one position each, several of which may be of one slot.
     """
 
     layout: caches.Layout | None
     fresh: bool
+    shares_slots: bool = False
 
 
 @jax.tree_util.register_dataclass
@@ -74,14 +76,24 @@ def window(
     layer: int | jax.Array,
     raw: Float[Array, "B U H"],
     batch: caches.Batch,
+    *,
+    decoder: bool = False,
 ) -> tuple[caches.Cache | None, Window]:
     """Store a chunk's window rows and return the rows its queries may look at.
 
     Few rows: write, then read the ring. A longer chunk would overwrite rows its first queries need,
     so the history is read first.
+
+    Args:
+      decoder: the layer is of the decoder side, which has a floor of its own.
     """
     rows = ctx.cache_window(raw)
-    where = positions(batch)
+    floor = batch.decoder_floor if decoder else batch.floor
+
+    def above(at: jax.Array) -> jax.Array:
+        return at if floor is None else jnp.where(at >= floor[:, None], at, -1)
+
+    where = above(positions(batch))
     if access.layout is None or cache is None:
         return cache, Window(rows, where, ordered=True)
     codec = caches.codec(ctx, "window", access.layout.packed)
@@ -94,11 +106,11 @@ def window(
     if raw.shape[1] <= size - w + 1:
         ring = caches.write_ring(cache.window, (layer,), words, batch)
         held = codec.decode(_slots(ring, layer, batch), ctx.dtype)
-        at = caches.ring_positions(batch.start + batch.lens - 1, size)
+        at = above(caches.ring_positions(batch.last, size))
         return dataclasses.replace(cache, window=ring), Window(held, at, ordered=False)
     ring, line = caches.extend_ring(cache.window, (layer,), words, batch, w)
     held = jnp.concatenate([codec.decode(line[:, :w], ctx.dtype), rows], axis=1)
-    at = batch.start[:, None] - w + jnp.arange(held.shape[1])[None, :]
+    at = above(batch.start[:, None] - w + jnp.arange(held.shape[1])[None, :])
     return dataclasses.replace(cache, window=ring), Window(held, at, ordered=True)
 
 
@@ -138,7 +150,11 @@ def groups(
     tail = cache.tails[source]
     assert tail is not None, f"source {source} with ratio {ratio} has no compressor tail"
     words = lax.bitcast_convert_type(parts, jnp.uint32)
-    tail, line = caches.extend_ring(tail, (), words, batch, ratio - 1)
+    if access.shares_slots:
+        tail = caches.write_ring(tail, (), words, batch)
+        line = caches.read_ring(tail, batch, ratio - 1)
+    else:
+        tail, line = caches.extend_ring(tail, (), words, batch, ratio - 1)
     cache = _with_tail(cache, source, tail)
     line = lax.bitcast_convert_type(line, jnp.float32)
     index = (numbers * ratio - batch.start[:, None] + ratio - 1)[:, :, None] + jnp.arange(ratio)[
@@ -178,6 +194,9 @@ def append(
     name = "rows" if kind == "row" else "keys"
     stores = list(getattr(cache, name))
     keep = found.closed & (batch.slots < access.layout.num_slots)[:, None]
+    if batch.write_from is not None:
+        ratio = ctx.model.ratio(ctx.model.kv_source_layer_ids[source])
+        keep &= found.numbers * ratio >= batch.write_from[:, None]
     stores[source] = caches.write_pages(
         stores[source], codec.encode(raw), found.numbers, keep, batch
     )

@@ -1,0 +1,349 @@
+"""A replica that takes requests from any thread or event loop and gives back streams of events.
+
+Decides who may submit, how events find their caller, and when the loop's thread runs, waits and
+ends. Never plans. In: requests. Out: streams of `TokenEvent`s, each with exactly one final event.
+
+The loop runs in a thread of its own, started by the first request. Callers only ever put messages
+into its inbox; what they get back comes in lists, one a step and caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import secrets
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Protocol
+
+from ds_jax.engine import stats
+from ds_jax.engine.loop import Loop
+from ds_jax.engine.plan import Cancel, Event, Submit
+from ds_jax.engine.stop import Detokenizer
+from ds_jax.errors import DsJaxError, RequestError, StepError
+from ds_jax.kvcache import explain
+from ds_jax.records import FinishReason, GenerateRequest, ImageSpan, TokenEvent
+
+STUCK_S = 0.002  # how long a loop in which nothing runs waits before it looks at the clock again
+
+
+class Sink(Protocol):
+    """Where the events of some requests go."""
+
+    def deliver(self, events: list[TokenEvent]) -> None:
+        """Takes events in order; called by the engine's thread, must not wait."""
+        ...
+
+
+class Engine:
+    """The front of one replica. Its methods may be called from any thread.
+
+    Args:
+      loop: the replica; from now on only the engine's thread touches it.
+      detokenizer: makes a new one, for requests with stop strings; None: there is no tokenizer.
+    """
+
+    def __init__(self, loop: Loop, detokenizer: Callable[[], Detokenizer] | None = None):
+        self._worker = _Worker(loop)
+        self._detokenizer = detokenizer
+        self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox]
+        self._mailboxes = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+        # runs at the latest when the interpreter ends: a thread inside the runtime must not be then
+        self._close = weakref.finalize(self, self._worker.stop)
+
+    def submit(self, request: GenerateRequest, seed: int | None = None) -> Stream:
+        """Sends a request off; to be called inside an event loop.
+
+        Args:
+          seed: of its draws; None: that of its parameters, or a drawn one.
+
+        Returns: its events as they come; leaving the stream before its end aborts the request.
+        Raises:
+          RequestError: its id is that of a request under way, or the engine takes no more.
+        """
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            mailbox = self._mailboxes.setdefault(loop, _Mailbox(loop, self._worker.abort))
+        events = mailbox.open(request.request_id)
+        try:
+            self._send(request, seed, mailbox)
+        except RequestError:
+            mailbox.close(request.request_id, events)
+            raise
+        return Stream(request.request_id, events, self.abort)
+
+    def run(
+        self, requests: Iterable[GenerateRequest], seeds: Iterable[int | None] | None = None
+    ) -> Iterator[TokenEvent]:
+        """Sends requests off and yields their events, blocking, sequences interleaved.
+
+        Leaving the iterator before its end aborts what is left.
+        """
+        sink = _Queue()
+        left: set[str] = set()
+        try:
+            chosen = iter(seeds) if seeds is not None else None
+            for request in requests:
+                self._send(request, None if chosen is None else next(chosen), sink)
+                left.add(request.request_id)
+            while left:
+                for event in sink.events.get():
+                    if event.finish_reason is not None:
+                        left.discard(event.request_id)
+                    yield event
+        finally:
+            for name in left:
+                self.abort(name)
+
+    def abort(self, request_id: str) -> None:
+        """Ends a request with the next step; its final event says `cancelled`. Unknown ids: no."""
+        self._worker.abort(request_id)
+
+    async def drain(self) -> None:
+        """Takes no more requests and waits until those under way have ended."""
+        await asyncio.to_thread(self.wait_until_drained)
+
+    def wait_until_drained(self, timeout_s: float | None = None) -> bool:
+        """The same for callers that may block; False: some are still under way."""
+        self._worker.refusal = "the engine drains: it takes no more requests; ask another replica"
+        return self._worker.idle.wait(timeout_s)
+
+    def resume(self) -> None:
+        """Takes requests again after a drain."""
+        self._worker.refusal = None
+
+    def close(self) -> None:
+        """Cancels what is under way and ends the thread; nothing can be submitted afterwards."""
+        self._close()
+
+    def stats(self) -> dict[str, int | float]:
+        """Numbers now and since the start: `stats.read`, and medians of the newest steps."""
+        loop = self._worker.loop
+        return {**stats.read(loop.scheduler), **loop.log.read()}
+
+    def explain_miss(
+        self, token_ids: list[int], tenant: str = "", images: Iterable[ImageSpan] = ()
+    ):
+        """Why a prompt is not in the prefix cache: `explain.Miss`. For operators."""
+        found: explain.Miss = stats.explain_miss(
+            self._worker.loop.scheduler, token_ids, tenant, tuple(images)
+        )
+        return found
+
+    def _send(self, request: GenerateRequest, seed: int | None, sink: Sink) -> None:
+        params = request.params
+        if seed is None:
+            seed = secrets.randbits(64) if params.seq_seed is None else params.seq_seed
+        detokenizer = None
+        if params.stop and self._detokenizer is not None:
+            detokenizer = self._detokenizer()
+        self._worker.submit(Submit(request, seed, detokenizer), sink)
+
+
+class Stream:
+    """Events of one request, in order; the last one has a finish reason."""
+
+    def __init__(
+        self,
+        request_id: str,
+        events: asyncio.Queue[TokenEvent],
+        abort: Callable[[str], None],
+    ):
+        self.request_id = request_id
+        self._events = events
+        self._abort = abort
+        self._ended = False
+
+    def __aiter__(self) -> AsyncIterator[TokenEvent]:
+        return self
+
+    async def __anext__(self) -> TokenEvent:
+        if self._ended:
+            raise StopAsyncIteration
+        event = await self._events.get()
+        self._ended = event.finish_reason is not None
+        return event
+
+    async def aclose(self) -> None:
+        """Aborts the request, if it has not ended."""
+        if not self._ended:
+            self._abort(self.request_id)
+            self._ended = True
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __del__(self):
+        if not self._ended:
+            self._abort(self.request_id)
+
+
+class _Queue:
+    """The sink of a blocking caller."""
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[list[TokenEvent]] = queue.SimpleQueue()
+
+    def deliver(self, events: list[TokenEvent]) -> None:
+        self.events.put(events)
+
+
+class _Mailbox:
+    """The sink of an event loop: one wake-up a step, however many streams it has."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, abort: Callable[[str], None]):
+        # the engine must not keep a loop alive; the loop keeps its mailbox by the streams
+        self._loop = weakref.ref(loop)
+        self._abort = abort
+        self._streams: dict[str, asyncio.Queue[TokenEvent]] = {}
+
+    def open(self, request_id: str) -> asyncio.Queue[TokenEvent]:
+        if request_id in self._streams:
+            raise _taken(request_id)
+        return self._streams.setdefault(request_id, asyncio.Queue())
+
+    def close(self, request_id: str, events: asyncio.Queue[TokenEvent]) -> None:
+        if self._streams.get(request_id) is events:
+            del self._streams[request_id]
+
+    def deliver(self, events: list[TokenEvent]) -> None:
+        loop = self._loop()
+        try:
+            if loop is None:
+                raise RuntimeError("the event loop is gone")
+            loop.call_soon_threadsafe(self._spread, events)
+        except RuntimeError:  # closed: nobody can read
+            for event in events:
+                if event.finish_reason is None:
+                    self._abort(event.request_id)
+                else:
+                    self._streams.pop(event.request_id, None)
+
+    def _spread(self, events: list[TokenEvent]) -> None:
+        for event in events:
+            stream = self._streams[event.request_id]
+            if event.finish_reason is not None:
+                del self._streams[event.request_id]
+            stream.put_nowait(event)
+
+
+class _Worker:
+    """The thread, its inbox, and who gets the events of which request."""
+
+    def __init__(self, loop: Loop):
+        self.loop = loop
+        self.refusal: str | None = None
+        self.idle = threading.Event()
+        self.idle.set()
+        self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._sinks: dict[str, Sink] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, submit: Submit, sink: Sink) -> None:
+        name = submit.request.request_id
+        with self._lock:
+            if self.refusal is not None:
+                raise RequestError(self.refusal, status=503, code="unavailable")
+            if name in self._sinks:
+                raise _taken(name)
+            self._sinks[name] = sink
+            self.idle.clear()
+            self._inbox.put(submit)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="ds_jax", daemon=True)
+                self._thread.start()
+
+    def abort(self, request_id: str) -> None:
+        if request_id in self._sinks:
+            self._inbox.put(Cancel(request_id))
+
+    def stop(self) -> None:
+        with self._lock:
+            self.refusal = "the engine is closed"
+            thread = self._thread
+        self._inbox.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+            self._end_all(FinishReason.CANCELLED, None)
+        except Exception as error:
+            self.refusal = f"the engine has failed ({type(error).__name__}: {error}); restart it"
+            self._end_all(FinishReason.ERROR, StepError(self.refusal))
+            raise
+
+    def _turn(self) -> bool:
+        """One turn of the loop, or a wait for work; False: the thread is to end."""
+        loop, events = self.loop, list[Event]()
+        if loop.is_idle:
+            self._note_idle()
+            message = self._inbox.get()
+        elif loop.is_stuck:
+            message = self._next(STUCK_S)
+        else:
+            message = self._next(None)
+        while message is not None:
+            if isinstance(message, _Nothing):
+                loop.turn(events, self._deliver)
+                return True
+            events.append(message)
+            message = self._next(None)
+        return False
+
+    def _next(self, wait_s: float | None) -> Event | _Nothing | None:
+        try:
+            return self._inbox.get(wait_s is not None, wait_s)
+        except queue.Empty:
+            return _NOTHING
+
+    def _note_idle(self) -> None:
+        with self._lock:
+            if not self._sinks:
+                self.idle.set()
+
+    def _deliver(self, events: list[TokenEvent]) -> None:
+        sinks: dict[Sink, list[TokenEvent]] = {}
+        for event in events:
+            name = event.request_id
+            sink = self._sinks[name] if event.finish_reason is None else self._sinks.pop(name)
+            mine = sinks.get(sink)
+            if mine is None:
+                sinks[sink] = [event]
+            else:
+                mine.append(event)
+        for sink, mine in sinks.items():
+            sink.deliver(mine)
+
+    def _end_all(self, reason: FinishReason, error: DsJaxError | None) -> None:
+        """The last event of whoever still waits for one."""
+        with self._lock:
+            sinks, self._sinks = self._sinks, {}
+        for name, sink in sinks.items():
+            with contextlib.suppress(RuntimeError):
+                sink.deliver([TokenEvent(name, 0, None, reason, error=error)])
+        self.idle.set()
+
+
+class _Nothing:
+    """The inbox is empty."""
+
+
+_NOTHING = _Nothing()
+
+
+def _taken(name: str) -> RequestError:
+    return RequestError(
+        f"request_id={name!r}: a request of this id is under way; give every request its own",
+        param="request_id",
+        status=409,
+    )
