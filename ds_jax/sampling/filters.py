@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-TINY = 1e-37  # smallest weight a division is safe with
+TINY = 1e-37  # about the smallest float32 that devices do not take for 0
 
 
 def kept_tokens(
@@ -55,6 +55,8 @@ def leading(
     A token stays if the weights in front of it sum to less than the target; the first one always
     does. Equal keys have equal weights and stand in order of id.
     """
+
+    target = jnp.maximum(target, TINY)  # nothing would reach it with no token at all
 
     def reaches(least: jax.Array) -> jax.Array:
         return jnp.where(keys >= least[:, None], weights, 0.0).sum(axis=-1) >= target
