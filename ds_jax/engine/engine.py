@@ -62,7 +62,8 @@ class Engine:
 
         Returns: its events as they come; leaving the stream before its end aborts the request.
         Raises:
-          RequestError: its id is that of a request under way, or the engine takes no more.
+          RequestError: its id is that of a request under way, the replica cannot sample as asked,
+            or the engine takes no more.
         """
         loop = asyncio.get_running_loop()
         with self._lock:
@@ -134,6 +135,7 @@ class Engine:
         return found
 
     def _send(self, request: GenerateRequest, seed: int | None, sink: Sink) -> None:
+        self._worker.loop.check(request)
         params = request.params
         if seed is None:
             seed = secrets.randbits(64) if params.seq_seed is None else params.seq_seed

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 import jax
 
-from ds_jax.engine import launches, reports, stats
+from ds_jax.engine import controls, launches, reports, stats
 from ds_jax.engine.launches import Launch
 from ds_jax.engine.limits import Limits
 from ds_jax.engine.packing import Packer
@@ -26,7 +26,7 @@ from ds_jax.engine.plan import Event, Plan, StepFailed, StepResult
 from ds_jax.engine.reports import Report
 from ds_jax.engine.runner import Runner
 from ds_jax.engine.scheduler import Scheduler
-from ds_jax.records import TokenEvent, TokenLogprob
+from ds_jax.records import GenerateRequest, TokenEvent, TokenLogprob
 
 IN_FLIGHT = 2
 MOST_EXECUTIONS = 4  # of a plan at once, where devices talk: too many can deadlock virtual ones
