@@ -21,6 +21,10 @@ from ds_jax.recipe import arguments
 from ds_jax.recipe.prompt import PromptSegment
 from ds_jax.recipe.special_tokens import SpecialTokens
 
+_ALONE_CHARACTERS = 4096
+"""Prompts below this are encoded by the calling thread: on a busy machine, waking the threads of a
+batch takes longer than the work."""
+
 
 class TokenizerError(errors.ConfigError, RuntimeError):
     """A tokenizer that cannot be read, or that lacks a control token."""
@@ -189,7 +193,10 @@ class Tokenizer:
         control_ids = {text: self.control_id(text) for text, special in segments if special}
         # Markup repeats the same few texts: each is encoded once.
         texts = list({text: None for text, special in segments if not special})
-        encoded = self._plain.encode_batch_fast(texts, add_special_tokens=False)
+        if sum(map(len, texts)) < _ALONE_CHARACTERS:
+            encoded = [self._plain.encode(text, add_special_tokens=False) for text in texts]
+        else:
+            encoded = self._plain.encode_batch_fast(texts, add_special_tokens=False)
         ids_of = {text: one.ids for text, one in zip(texts, encoded, strict=True)}
         ids: list[int] = []
         for text, special in segments:

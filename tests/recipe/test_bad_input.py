@@ -11,7 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ds_jax import recipe
-from tests.recipe import chat_requests, conversion_cases, messages_requests, responses_requests
+from tests.recipe import (
+    chat_requests,
+    conversion_cases,
+    messages_requests,
+    responses_requests,
+    strategies,
+)
 
 REQUESTS = [recipe.ChatCompletionRequest, recipe.ResponsesRequest, recipe.MessagesRequest]
 MODELS = ("DeepSeek-V4.1-Flash", "DeepSeek-V4-Pro")
@@ -97,7 +103,7 @@ def test_random_bytes_and_text(request_class, body):
 
 @pytest.mark.parametrize("protocol", sorted(MAKERS))
 @fuzz
-@given(st.randoms(use_true_random=False), st.integers(1, 4))
+@given(strategies.cases(lambda rng: rng), st.integers(1, 4))
 def test_damaged_bytes_of_real_requests(protocol, rng: random.Random, times):
     case = MAKERS[protocol](rng)
     if "body" in case:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from ds_jax import recipe
 from ds_jax.recipe.image_errors import MIB
-from tests.recipe import golden_cases, image_files
+from tests.recipe import golden_cases, image_files, strategies
 
 OK = image_files.png(4, 4)
 BLOBS = [
@@ -73,10 +72,9 @@ def test_recorded_calls_are_answered(case):
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.randoms(use_true_random=False))
-def test_random_calls_are_answered_as_in_the_library(rng):
+@given(strategies.cases(random_case))
+def test_random_calls_are_answered_as_in_the_library(case):
     library = pytest.importorskip("deepseek_recipe", reason="needs deepseek-recipe 0.2.0")
-    case = random_case(rng)
     assert image_files.run(recipe, case) == image_files.run(library, case)
 
 

@@ -7,16 +7,15 @@ The library is needed for this test only. More cases than the test runs:
 from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.recipe import fuzzing, messages_requests
+from tests.recipe import fuzzing, messages_requests, strategies
 from tests.recipe.conversion_difference import difference
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.randoms(use_true_random=False))
-def test_random_requests_convert_as_in_the_library(rng):
-    assert difference(messages_requests.request(rng)) is None
+@given(strategies.cases(messages_requests.request))
+def test_random_requests_convert_as_in_the_library(case):
+    assert difference(case) is None
 
 
 if __name__ == "__main__":

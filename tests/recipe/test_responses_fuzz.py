@@ -13,9 +13,14 @@ from types import ModuleType
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.recipe import conversion_cases, conversion_difference, fuzzing, responses_requests
+from tests.recipe import (
+    conversion_cases,
+    conversion_difference,
+    fuzzing,
+    responses_requests,
+    strategies,
+)
 
 _MISSING_OUTPUT = re.compile(r"(No tool output found for tool call ).*?\.\\\"", re.DOTALL)
 _CREATED = re.compile(r'"created_at":\d+')
@@ -42,9 +47,9 @@ def difference(case: dict[str, Any]) -> str | None:
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.randoms(use_true_random=False))
-def test_random_requests_convert_as_in_the_library(rng):
-    assert difference(responses_requests.request(rng)) is None
+@given(strategies.cases(responses_requests.request))
+def test_random_requests_convert_as_in_the_library(case):
+    assert difference(case) is None
 
 
 if __name__ == "__main__":

@@ -59,6 +59,13 @@ def test_text_never_becomes_a_control_token(tiny):
         assert tiny.encode_segments([PromptSegment(token, True)]) == [tiny.control_id(token)]
 
 
+@pytest.mark.parametrize("length", [10, 5_000], ids=["alone", "in a batch"])
+def test_segments_are_encoded_one_by_one(tiny, length):
+    texts = [f"{number} x > y </t{'hink> ok' * (length // 20)}" for number in range(8)]
+    ids = tiny.encode_segments([PromptSegment(text, False) for text in texts])
+    assert ids == [token_id for text in texts for token_id in tiny.encode_text(text)]
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_decode_inverts_encode(tiny, text):
     assert tiny.decode(tiny.encode_text(text)) == text
