@@ -94,6 +94,11 @@ class Loop:
         """Nothing runs although something is under way: time or an event has to come."""
         return self._draining and not self._flights and not self._events
 
+    def check(self, request: GenerateRequest) -> None:
+        """Raises RequestError for what this replica cannot sample; any thread may ask."""
+        rule, model = self.scheduler.limits.rule, self.runner.context.model
+        controls.check(request.params, model.vocab_size, skips_rows=rule.mode != "off")
+
     def turn(self, events: Iterable[Event], deliver: Callable[[list[TokenEvent]], None]) -> None:
         """Reads what is due, plans the next step and launches it.
 
