@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ds_jax.recipe import chat_body, chat_events, format_rules, rules, tool_rules
+from ds_jax.recipe import arguments, chat_body, chat_events, format_rules, rules, tool_rules
 from ds_jax.recipe.body import read_body, read_typed
 from ds_jax.recipe.chat_body import ChatBody, JsonSchemaFormat, PlainFormat, RegexFormat
 from ds_jax.recipe.chat_events import ChatCompletionChunkGenerator, ChatReply
@@ -58,8 +58,7 @@ class ChatCompletionRequest:
           RuntimeError: the request was converted already.
           TypeError: `options` are no `ConversionOptions`.
         """
-        if not isinstance(options, ConversionOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"options must be ConversionOptions, not {type(options).__name__}")
+        arguments.record("options", options, ConversionOptions)
         body = self._unused()
         self._body = None
         return _convert(body, options)

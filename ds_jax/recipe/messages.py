@@ -13,7 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ds_jax.recipe import messages_blocks, messages_body, messages_content, rules, tool_rules
+from ds_jax.recipe import (
+    arguments,
+    messages_blocks,
+    messages_body,
+    messages_content,
+    rules,
+    tool_rules,
+)
 from ds_jax.recipe.body import read_body, read_typed
 from ds_jax.recipe.conversation import Conversation
 from ds_jax.recipe.message import Message, SystemMessage
@@ -66,7 +73,9 @@ class MessagesRequest:
         Raises:
           ConversionError: the request is not acceptable; status 400 and the error body.
           RuntimeError: the request was used up before.
+          TypeError: `options` are no `ConversionOptions`; then it is not used up.
         """
+        arguments.record("options", options, ConversionOptions)
         body = self._unused()
         self._body = None
         return _convert(body, options)

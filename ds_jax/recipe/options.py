@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from typing import Any
 
+from ds_jax.recipe import arguments
 from ds_jax.recipe.response_store import ResponseStore
 from ds_jax.recipe.special_tokens import SpecialTokens
 
@@ -62,7 +63,7 @@ class EncryptedContentBehavior(_Named):
     """The request is refused."""
 
 
-def _default_versions() -> Mapping[str, ModelVersion]:
+def _default_versions() -> dict[str, ModelVersion]:
     return {
         "DeepSeek-V4-Pro": ModelVersion.DeepseekV4Pro,
         "DeepSeek-V4.1-Flash": ModelVersion.DeepseekV41Flash,
@@ -102,7 +103,7 @@ class ConversionOptions:
     messages_web_search: WebSearchBehavior = WebSearchBehavior.Reject
     thinking_max_tokens_upper_bound: int = MAX_TOKENS_UPPER_BOUND
     non_thinking_max_tokens_upper_bound: int = MAX_TOKENS_UPPER_BOUND
-    shared_model_versions: Mapping[str, ModelVersion] = dataclasses.field(
+    shared_model_versions: dict[str, ModelVersion] = dataclasses.field(
         default_factory=_default_versions, hash=False
     )
     special_tokens: SpecialTokens = dataclasses.field(default_factory=SpecialTokens)
@@ -112,18 +113,18 @@ class ConversionOptions:
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
-            if not isinstance(value := getattr(self, name), kind):
-                raise TypeError(
-                    f"{name} must be {kind.__name__}, not {type(value).__name__}: {value!r}"
-                )
-        for name in _BOUNDS:
-            if not 0 <= getattr(self, name) < 2**32:
-                raise OverflowError(f"{name}={getattr(self, name)} is outside 0..2**32-1")
-        if not 1 <= self.max_choices <= 255:
+            arguments.record(name, getattr(self, name), kind)
+        arguments.flag("default_thinking_mode", self.default_thinking_mode)
+        for name in ("thinking_max_tokens_upper_bound", "non_thinking_max_tokens_upper_bound"):
+            arguments.count(name, getattr(self, name), 2**32 - 1)
+        if not 1 <= arguments.count("max_choices", self.max_choices) <= 255:
             raise ValueError(f"max_choices={self.max_choices} is outside 1..255")
-        versions = dict(self.shared_model_versions)
+        given: Any = self.shared_model_versions
+        arguments.record("model_versions_by_name", given, dict)
+        versions: dict[Any, Any] = dict(given)
         for model, version in versions.items():
-            _check_name(model, version)
+            arguments.text("model_versions_by_name", model)
+            arguments.record("model_versions_by_name", version, ModelVersion)
         object.__setattr__(self, "shared_model_versions", versions)
 
     @property
@@ -157,13 +158,14 @@ class ConversionOptions:
 
     def with_model_alias(self, model: str, model_version: ModelVersion) -> ConversionOptions:
         """These options with one more model name, or another version for a known one."""
-        _check_name(model, model_version)
+        arguments.text("model", model)
+        arguments.record("model_version", model_version, ModelVersion)
         return dataclasses.replace(
             self, shared_model_versions={**self.shared_model_versions, model: model_version}
         )
 
     def with_model_versions_by_name(
-        self, model_versions_by_name: Mapping[str, ModelVersion]
+        self, model_versions_by_name: dict[str, ModelVersion]
     ) -> ConversionOptions:
         """These options with another table of model names; the default names go."""
         return dataclasses.replace(self, shared_model_versions=model_versions_by_name)
@@ -199,23 +201,10 @@ class ConversionOptions:
         return dataclasses.replace(self, encrypted_content=encrypted_content)
 
 
-_KINDS: dict[str, type] = {
-    "default_thinking_mode": bool,
+_KINDS: dict[str, type[Any]] = {
     "reasoning_content_behavior": ReasoningContentBehavior,
     "responses_web_search": WebSearchBehavior,
     "messages_web_search": WebSearchBehavior,
-    "thinking_max_tokens_upper_bound": int,
-    "non_thinking_max_tokens_upper_bound": int,
     "special_tokens": SpecialTokens,
-    "max_choices": int,
     "encrypted_content": EncryptedContentBehavior,
 }
-_BOUNDS = ("thinking_max_tokens_upper_bound", "non_thinking_max_tokens_upper_bound")
-
-
-def _check_name(model: object, version: object) -> None:
-    if not isinstance(model, str):
-        raise TypeError(f"a model name must be str, not {type(model).__name__}")
-    if not isinstance(version, ModelVersion):
-        raise TypeError(f"the version of {model!r} must be ModelVersion, not {version!r}")
-    model.encode("utf-8")
