@@ -30,3 +30,56 @@ def test_a_request_names_what_is_wrong(changes: dict[str, Any], message: str) ->
 def test_a_stop_string_has_a_character(stop: tuple[Any, ...]) -> None:
     with pytest.raises(RequestError, match=r"stop=.*: must be a string of at least"):
         SamplingParams(stop=stop)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"min_p": 1.5}, "min_p=1.5: must be from 0 to 1"),
+        ({"min_p": float("nan")}, "min_p=nan: must be a finite number"),
+        ({"repetition_penalty": 0}, "repetition_penalty=0: must be from 0.01 to 100"),
+        ({"presence_penalty": 2.5}, "presence_penalty=2.5: must be from -2 to 2"),
+        ({"frequency_penalty": -3}, "frequency_penalty=-3: must be from -2 to 2"),
+        ({"frequency_penalty": True}, "frequency_penalty=True: must be a finite number"),
+        ({"logit_bias": ((-1, 0.0),)}, "logit_bias=-1: must be a whole number from 0"),
+        ({"logit_bias": ((3, 101.0),)}, "logit_bias=101.0: must be from -100 to 100"),
+        ({"logit_bias": ((3, float("-inf")),)}, "logit_bias=-inf: must be a finite number"),
+        ({"logit_bias": ((3, 1.0), (4, 1.0), (3, 2.0))}, "logit_bias=3: must name a token once"),
+        (
+            {"logit_bias": tuple((n, 1.0) for n in range(301))},
+            "logit_bias='301 tokens': must be at most 300 tokens",
+        ),
+        ({"top_logprobs": 21}, "top_logprobs=21: must be a whole number from 0 to 20 or None"),
+        ({"top_logprobs": True}, "top_logprobs=True: must be a whole number"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs=-1: must be a whole number from 0 to 20"),
+    ],
+)
+def test_sampling_names_what_was_given_and_what_is_allowed(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        SamplingParams(**changes)
+    assert caught.value.param == next(iter(changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "full", "counts"),
+    [
+        ({"temperature": 0.3, "top_p": 0.5, "top_k": 4, "seq_seed": 1}, False, False),
+        ({"prompt_logprobs": 5}, False, False),
+        ({"min_p": 0.1}, True, False),
+        ({"logit_bias": ((1, 1.0),)}, True, False),
+        ({"top_logprobs": 0}, True, False),
+        ({"repetition_penalty": 1.1}, True, True),
+        ({"presence_penalty": -0.1}, True, True),
+        ({"frequency_penalty": 0.1}, True, True),
+    ],
+)
+def test_sampling_knows_what_it_needs(changes: dict[str, Any], full: bool, counts: bool) -> None:
+    params = SamplingParams(**changes)
+    assert (params.needs_full_sampling, params.counts_tokens) == (full, counts)
+
+
+def test_prompt_logprobs_compute_the_whole_prompt() -> None:
+    assert GenerateRequest("a", (1,)).reuse_prefix
+    assert not GenerateRequest("a", (1,), SamplingParams(prompt_logprobs=0)).reuse_prefix
