@@ -13,7 +13,9 @@ import dataclasses
 from typing import Any, cast
 
 from ds_jax.recipe import decode
-from ds_jax.recipe.decode import DecodeError, defaulted, optional, required
+from ds_jax.recipe.decode import DecodeError
+from ds_jax.recipe.decode_record import defaulted, optional, record, required
+from ds_jax.recipe.decode_tagged import Unit, tagged, variants
 from ds_jax.recipe.rules import EFFORT_WORDS
 from ds_jax.recipe.tool_rules import NamedTool
 
@@ -39,9 +41,7 @@ class ImageUrl:
 class ImageBlock:
     """An image inside a content list."""
 
-    image_url: ImageUrl = required(
-        decode.record(ImageUrl, "struct ChatCompletionImageUrl", buffered=True)
-    )
+    image_url: ImageUrl = required(record(ImageUrl, "struct ChatCompletionImageUrl", buffered=True))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class FileBlock:
 
 
 Block = TextBlock | ImageBlock | FileBlock
-_block: decode.Reader[Block] = decode.tagged(
+_block: decode.Reader[Block] = tagged(
     "ChatCompletionRequestContentBlock",
     "type",
-    decode.variants(
+    variants(
         "ChatCompletionRequestContentBlock",
         {
             "text": ("Text", TextBlock),
@@ -84,7 +84,7 @@ class Call:
     id: str = required(decode.string)
     type: str = required(_FUNCTION)
     function: FunctionCall = required(
-        decode.record(FunctionCall, "struct ChatCompletionRequestFunctionCall", buffered=True)
+        record(FunctionCall, "struct ChatCompletionRequestFunctionCall", buffered=True)
     )
 
 
@@ -112,7 +112,7 @@ class Assistant:
     name: str | None = optional(decode.string)
     reasoning_content: str | None = optional(decode.string)
     tool_calls: list[Call] | None = optional(
-        decode.array(decode.record(Call, "struct ChatCompletionRequestToolCall", buffered=True))
+        decode.array(record(Call, "struct ChatCompletionRequestToolCall", buffered=True))
     )
     prefix: bool | None = optional(decode.boolean)
 
@@ -133,10 +133,10 @@ class LatestReminder:
 
 
 ChatMessage = System | User | Assistant | Tool | LatestReminder
-_message: decode.Reader[ChatMessage] = decode.tagged(
+_message: decode.Reader[ChatMessage] = tagged(
     "ChatCompletionRequestMessage",
     "role",
-    decode.variants(
+    variants(
         "ChatCompletionRequestMessage",
         {
             "system": ("System", System),
@@ -178,7 +178,7 @@ class JsonSchemaFormat:
     """An answer that follows a schema."""
 
     json_schema: JsonSchema = required(
-        decode.record(JsonSchema, "struct ChatCompletionResponseFormatJsonSchema", buffered=True)
+        record(JsonSchema, "struct ChatCompletionResponseFormatJsonSchema", buffered=True)
     )
 
 
@@ -197,17 +197,17 @@ class PlainFormat:
 
 
 ResponseFormat = JsonSchemaFormat | RegexFormat | PlainFormat
-_formats = decode.variants(
+_formats = variants(
     "ChatCompletionResponseFormat",
     {"json_schema": ("JsonSchema", JsonSchemaFormat), "regex": ("Regex", RegexFormat)},
 )
-_response_format: decode.Reader[ResponseFormat] = decode.tagged(
+_response_format: decode.Reader[ResponseFormat] = tagged(
     "ChatCompletionResponseFormat",
     "type",
     {
-        "json_object": decode.Unit(PlainFormat(json_object=True)),
+        "json_object": Unit(PlainFormat(json_object=True)),
         **_formats,
-        "text": decode.Unit(PlainFormat(json_object=False)),
+        "text": Unit(PlainFormat(json_object=False)),
     },
 )
 
@@ -228,7 +228,7 @@ class ToolEntry:
 
     type: str = required(_FUNCTION)
     function: FunctionDefinition = required(
-        decode.record(FunctionDefinition, "struct ChatCompletionFunctionDefinition")
+        record(FunctionDefinition, "struct ChatCompletionFunctionDefinition")
     )
 
 
@@ -237,7 +237,7 @@ class _NamedFunction:
     name: str = required(decode.string)
 
 
-_named_function = decode.record(_NamedFunction, "struct ChatCompletionToolChoiceFunction")
+_named_function = record(_NamedFunction, "struct ChatCompletionToolChoiceFunction")
 
 
 def _tool_choice(value: Any) -> Any:
@@ -269,20 +269,20 @@ class ChatBody:
     )
     stream: bool | None = optional(decode.boolean)
     stream_options: StreamOptions | None = optional(
-        decode.record(StreamOptions, "struct ChatCompletionStreamOptions")
+        record(StreamOptions, "struct ChatCompletionStreamOptions")
     )
     temperature: float | None = optional(decode.f32)
     top_p: float | None = optional(decode.f32)
     response_format: ResponseFormat | None = optional(_response_format)
     tools: list[ToolEntry] | None = optional(
-        decode.array(decode.record(ToolEntry, "struct ChatCompletionTool"))
+        decode.array(record(ToolEntry, "struct ChatCompletionTool"))
     )
     tool_choice: Any = optional(_tool_choice)
     reasoning_effort: str | None = optional(decode.words(*EFFORT_WORDS))
     thinking: ThinkingSwitch | None = optional(
-        decode.record(ThinkingSwitch, "struct ChatCompletionThinking")
+        record(ThinkingSwitch, "struct ChatCompletionThinking")
     )
     parallel_tool_calls: bool | None = optional(decode.boolean)
 
 
-read_chat_body = decode.record(ChatBody, "struct ChatCompletionRequest")
+read_chat_body = record(ChatBody, "struct ChatCompletionRequest")

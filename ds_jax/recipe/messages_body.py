@@ -11,23 +11,19 @@ from typing import Any, TypeAlias, cast
 
 from ds_jax.recipe.decode import (
     DecodeError,
-    Unit,
     array,
     at_field,
     boolean,
     f32,
     option,
-    optional,
-    record,
-    required,
     string,
     string_or_array,
-    tagged,
     u32,
     u64,
-    variants,
     words,
 )
+from ds_jax.recipe.decode_record import optional, record, required
+from ds_jax.recipe.decode_tagged import Unit, tagged, variants
 from ds_jax.recipe.messages_content import NEITHER, Message, Text, read_message
 
 # Tools ---------------------------------------------------------------------------------------

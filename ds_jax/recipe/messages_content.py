@@ -16,15 +16,12 @@ from ds_jax.recipe.decode import (
     boolean,
     choice,
     invalid_type,
-    optional,
-    record,
-    required,
     string,
     string_or_array,
-    tagged,
-    variants,
     words,
 )
+from ds_jax.recipe.decode_record import optional, record, required
+from ds_jax.recipe.decode_tagged import tagged, variants
 
 NEITHER = "expected a string or a list"
 """What is said of content that is neither."""

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias, cast
 
 from ds_jax.recipe import decode
-from ds_jax.recipe.decode import optional, required
+from ds_jax.recipe.decode_record import defaulted, optional, record, required
+from ds_jax.recipe.decode_tagged import Unit, tagged, variants
 from ds_jax.recipe.responses_declared import Declared, JsonObject, Tool, read_tool
 from ds_jax.recipe.responses_input import Item, read_item
 
@@ -56,13 +57,13 @@ class SchemaText(Declared):
 
 TextFormat: TypeAlias = PlainText | JsonText | SchemaText
 
-_read_format: Callable[[Any], TextFormat] = decode.tagged(
+_read_format: Callable[[Any], TextFormat] = tagged(
     "ResponsesTextFormat",
     "type",
     {
-        "text": decode.Unit(PlainText()),
-        **decode.variants("ResponsesTextFormat", {"json_schema": ("JsonSchema", SchemaText)}),
-        "json_object": decode.Unit(JsonText()),
+        "text": Unit(PlainText()),
+        **variants("ResponsesTextFormat", {"json_schema": ("JsonSchema", SchemaText)}),
+        "json_object": Unit(JsonText()),
     },
 )
 
@@ -71,7 +72,7 @@ _read_format: Callable[[Any], TextFormat] = decode.tagged(
 class TextConfig:
     """The form of the answer; the verbosity is only repeated in the response."""
 
-    format: TextFormat = decode.defaulted(_read_format, PlainText())
+    format: TextFormat = defaulted(_read_format, PlainText())
     verbosity: str | None = optional(decode.words("low", "medium", "high"))
 
 
@@ -108,14 +109,14 @@ class ChosenDatedWebSearch(ChosenWebSearch):
 ToolChoice: TypeAlias = str | ChosenFunction | ChosenCustomTool | ChosenWebSearch
 
 _CHOICES = "ResponsesToolChoiceObject"
-_read_choice_object: Callable[[Any], ToolChoice] = decode.tagged(
+_read_choice_object: Callable[[Any], ToolChoice] = tagged(
     _CHOICES,
     "type",
     {
-        **decode.variants(_CHOICES, {"function": ("Function", ChosenFunction)}),
-        "web_search": decode.Unit(ChosenWebSearch()),
-        "web_search_2025_08_26": decode.Unit(ChosenDatedWebSearch()),
-        **decode.variants(_CHOICES, {"custom": ("Custom", ChosenCustomTool)}),
+        **variants(_CHOICES, {"function": ("Function", ChosenFunction)}),
+        "web_search": Unit(ChosenWebSearch()),
+        "web_search_2025_08_26": Unit(ChosenDatedWebSearch()),
+        **variants(_CHOICES, {"custom": ("Custom", ChosenCustomTool)}),
     },
 )
 
@@ -138,12 +139,10 @@ class Body:
     )
     instructions: str | None = optional(decode.string)
     max_output_tokens: int | None = optional(decode.u32)
-    reasoning: Reasoning | None = optional(
-        decode.record(Reasoning, "struct ResponsesReasoningConfig")
-    )
+    reasoning: Reasoning | None = optional(record(Reasoning, "struct ResponsesReasoningConfig"))
     stream: bool | None = optional(decode.boolean)
     temperature: float | None = optional(decode.f32)
-    text: TextConfig | None = optional(decode.record(TextConfig, "struct ResponsesTextConfig"))
+    text: TextConfig | None = optional(record(TextConfig, "struct ResponsesTextConfig"))
     tool_choice: ToolChoice | None = optional(_read_choice)
     tools: list[Tool] | None = optional(decode.array(read_tool))
     top_logprobs: int | None = optional(decode.u8)
@@ -151,4 +150,4 @@ class Body:
     user: str | None = optional(decode.string)
 
 
-read_body = decode.record(Body, "struct ResponsesRequest")
+read_body = record(Body, "struct ResponsesRequest")

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
 from ds_jax.recipe import decode
-from ds_jax.recipe.decode import optional, required
+from ds_jax.recipe.decode_record import optional, record, required
+from ds_jax.recipe.decode_tagged import Unit, tagged, variants
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -47,10 +48,10 @@ class CustomTool(Declared):
     type: ClassVar[str] = "custom"
 
 
-_read_function = decode.record(FunctionTool, "struct ResponsesFunctionTool", buffered=True)
+_read_function = record(FunctionTool, "struct ResponsesFunctionTool", buffered=True)
 _NAMESPACE_TOOLS = {
     "function": _read_function,
-    **decode.variants("ResponsesNamespaceTool", {"custom": ("Custom", CustomTool)}),
+    **variants("ResponsesNamespaceTool", {"custom": ("Custom", CustomTool)}),
 }
 
 
@@ -61,9 +62,7 @@ class NamespaceTool(Declared):
     name: str = required(decode.string)
     description: str | None = optional(decode.string)
     tools: list[FunctionTool | CustomTool] = required(
-        decode.array(
-            decode.tagged("ResponsesNamespaceTool", "type", _NAMESPACE_TOOLS, numbered=True)
-        )
+        decode.array(tagged("ResponsesNamespaceTool", "type", _NAMESPACE_TOOLS, numbered=True))
     )
     type: ClassVar[str] = "namespace"
 
@@ -104,7 +103,7 @@ class WebSearchTool(Declared):
 
     search_context_size: str | None = optional(decode.words("low", "medium", "high"))
     user_location: UserLocation | None = optional(
-        decode.record(UserLocation, "struct ResponsesUserLocation", buffered=True)
+        record(UserLocation, "struct ResponsesUserLocation", buffered=True)
     )
     type: ClassVar[str] = "web_search"
 
@@ -137,9 +136,9 @@ Tool: TypeAlias = (
 _WEB_SEARCH = "struct ResponsesWebSearchTool"
 _TOOLS = {
     "function": _read_function,
-    "web_search": decode.record(WebSearchTool, _WEB_SEARCH, buffered=True),
-    "web_search_2025_08_26": decode.record(DatedWebSearchTool, _WEB_SEARCH, buffered=True),
-    **decode.variants(
+    "web_search": record(WebSearchTool, _WEB_SEARCH, buffered=True),
+    "web_search_2025_08_26": record(DatedWebSearchTool, _WEB_SEARCH, buffered=True),
+    **variants(
         "ResponsesTool",
         {
             "namespace": ("Namespace", NamespaceTool),
@@ -151,8 +150,8 @@ _TOOLS = {
 
 
 def _reader(*, numbered: bool) -> Callable[[Any], Tool]:
-    other = decode.Unit(UnknownTool())
-    return decode.tagged("ResponsesTool", "type", _TOOLS, other=other, numbered=numbered)
+    other = Unit(UnknownTool())
+    return tagged("ResponsesTool", "type", _TOOLS, other=other, numbered=numbered)
 
 
 read_tool = _reader(numbered=False)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from ds_jax.recipe import decode
-from ds_jax.recipe.decode import optional, required
+from ds_jax.recipe.decode_record import optional, record, required
+from ds_jax.recipe.decode_tagged import Unit, tagged, variants
 from ds_jax.recipe.image_source import ImageDetail
 from ds_jax.recipe.responses_declared import JsonObject, Tool, read_found_tool
 
@@ -51,11 +52,11 @@ Content: TypeAlias = str | list[Part]
 
 def _parts(enum: str, texts: dict[str, tuple[str, type[Any]]]) -> Callable[[Any], Part]:
     table = {
-        **decode.variants(enum, texts),
-        "input_image": decode.record(Image, "struct ResponsesInputImage", buffered=True),
-        "input_file": decode.Unit(File()),
+        **variants(enum, texts),
+        "input_image": record(Image, "struct ResponsesInputImage", buffered=True),
+        "input_file": Unit(File()),
     }
-    return decode.tagged(enum, "type", table)
+    return tagged(enum, "type", table)
 
 
 _read_content = decode.string_or_array(
@@ -84,7 +85,7 @@ class ReasoningItem:
     """What the assistant thought; summaries and encrypted text are not read."""
 
     content: list[Text] | None = optional(
-        decode.array(decode.record(Text, "struct ResponsesReasoningContent", buffered=True))
+        decode.array(record(Text, "struct ResponsesReasoningContent", buffered=True))
     )
     encrypted_content: str | None = optional(decode.string)
 
@@ -171,14 +172,14 @@ Item: TypeAlias = (
     | UnknownItem
 )
 
-_read_message = decode.record(MessageItem, "struct ResponsesMessage")
-_read_typed: Callable[[Any], Item] = decode.tagged(
+_read_message = record(MessageItem, "struct ResponsesMessage")
+_read_typed: Callable[[Any], Item] = tagged(
     "ResponsesInputItem",
     "type",
     {
         "message": _read_message,
-        "web_search_call": decode.Unit(WebSearchCallItem()),
-        **decode.variants(
+        "web_search_call": Unit(WebSearchCallItem()),
+        **variants(
             "ResponsesInputItem",
             {
                 "reasoning": ("Reasoning", ReasoningItem),
@@ -191,7 +192,7 @@ _read_typed: Callable[[Any], Item] = decode.tagged(
             },
         ),
     },
-    other=decode.Unit(UnknownItem()),
+    other=Unit(UnknownItem()),
 )
 
 

@@ -25,7 +25,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ds_jax.recipe import decode
-from ds_jax.recipe.decode import DecodeError, optional, required
+from ds_jax.recipe.decode import DecodeError
+from ds_jax.recipe.decode_record import optional, required
+from ds_jax.recipe.decode_tagged import tagged, variants
 
 EMPTY_PARAMETERS: Mapping[str, Any] = {
     "type": "object",
@@ -182,9 +184,7 @@ _NAMES: dict[str, tuple[str, type[Any]]] = {
 }
 _WORDS = {cls: word for word, (_, cls) in _NAMES.items()}
 _scalar_types = decode.array(decode.words("string", "number", "integer", "boolean", "null"))
-_typed: decode.Reader[_Typed] = decode.tagged(
-    "JsonSchemaType", "type", decode.variants("JsonSchemaType", _NAMES)
-)
+_typed: decode.Reader[_Typed] = tagged("JsonSchemaType", "type", variants("JsonSchemaType", _NAMES))
 
 
 def _spelled(node: _Node) -> dict[str, Any]:

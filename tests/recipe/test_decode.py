@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from ds_jax.recipe import decode
-from ds_jax.recipe.decode import DecodeError, defaulted, optional, required
+from ds_jax.recipe.decode import DecodeError
+from ds_jax.recipe.decode_record import defaulted, optional, record, required
+from ds_jax.recipe.decode_tagged import Unit, tagged, variants
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,12 +26,15 @@ class Circle:
     colour: str | None = optional(decode.words("red", "blue"), aliases=("color",))
 
 
-point = decode.record(Point, "struct Point")
-circle = decode.record(Circle, "struct Circle")
-shape = decode.tagged(
+point = record(Point, "struct Point")
+circle = record(Circle, "struct Circle")
+shape = tagged(
     "Shape",
     "kind",
-    {**decode.variants("Shape", {"circle": ("Circle", Circle)}), "none": decode.Unit(None)},
+    {
+        **variants("Shape", {"circle": ("Circle", Circle)}),
+        "none": Unit(None),
+    },
 )
 
 
