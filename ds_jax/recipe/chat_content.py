@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ds_jax.recipe import chat_body as body
-from ds_jax.recipe import image_rules
+from ds_jax.recipe import data_url, image_rules
 from ds_jax.recipe.conversation import (
     DataUrlImageSource,
     ImageSource,
@@ -20,7 +20,7 @@ from ds_jax.recipe.conversation import (
     UrlImageSource,
     UserMessage,
 )
-from ds_jax.recipe.image_rules import DataUrlFault
+from ds_jax.recipe.data_url import DataUrlFault
 from ds_jax.recipe.message import with_places
 from ds_jax.recipe.request import invalid_request
 
@@ -132,13 +132,7 @@ class ContentReader:
 
 def _check_length(url: str, path: str) -> None:
     if image_rules.is_link(url):
-        length = image_rules.link_length(url)
-        if length > image_rules.MAX_URL_BYTES:
-            raise invalid_request(
-                f"{path}: image_url.url external link length {length} too long, max link length"
-                f" {image_rules.MAX_URL_BYTES}. Consider passing file data directly with base64"
-                " data url instead."
-            )
+        image_rules.check_link_length(url, f"{path}: image_url.url external link")
 
 
 def _file(block: body.FileBlock, path: str) -> body.ImageUrl:
@@ -152,7 +146,7 @@ def _file(block: body.FileBlock, path: str) -> body.ImageUrl:
         )
     if block.file_data is None:
         raise invalid_request(f"{path}: file must have a file_id or file_data")
-    fault = image_rules.file_fault(block.file_data)
+    fault = data_url.fault_of(block.file_data)
     if fault is DataUrlFault.MEDIA_TYPE:
         raise _unsupported(path, "file")
     if fault is not None:
@@ -164,7 +158,7 @@ def _source(image: body.ImageUrl, path: str) -> ImageSource:
     detail = image.detail or "high"
     if image_rules.is_link(image.url):
         return UrlImageSource(image.url, detail, path=path)
-    fault = image_rules.data_url_fault(image.url)
+    fault = data_url.base64_fault_of(image.url)
     if fault is DataUrlFault.FORMAT:
         raise invalid_request(f"{path}: Unsupported image_url format")
     if fault is DataUrlFault.MEDIA_TYPE:

@@ -44,13 +44,7 @@ def image_source(
             url = source.url
             if not image_rules.is_link(url):
                 raise invalid_request(f"{location}: invalid url: {quoted(url)}")
-            length = image_rules.link_length(url)
-            if length > image_rules.MAX_URL_BYTES:
-                raise invalid_request(
-                    f"{location}: external link length {length} too long, max link length "
-                    f"{image_rules.MAX_URL_BYTES}. Consider passing file data directly with base64 "
-                    "data url instead."
-                )
+            image_rules.check_link_length(url, f"{location}: external link")
             return UrlImageSource(url, path=path)
         case FileImage():
             raise invalid_request(

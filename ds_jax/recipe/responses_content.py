@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from ds_jax.recipe import image_rules
-from ds_jax.recipe.image_rules import DataUrlFault
+from ds_jax.recipe import data_url, image_rules
+from ds_jax.recipe.data_url import DataUrlFault
 from ds_jax.recipe.image_source import DataUrlImageSource, ImageSource, UrlImageSource
 from ds_jax.recipe.options import ModelVersion
 from ds_jax.recipe.request import invalid_request
@@ -93,20 +93,14 @@ def _check_given(image: Image, location: str) -> None:
     if not image.image_url:
         raise invalid_request(f"{location}: input_image must have image_url or file_id")
     if image_rules.is_link(image.image_url):
-        length = image_rules.link_length(image.image_url)
-        if length > image_rules.MAX_URL_BYTES:
-            raise invalid_request(
-                f"{location}: image_url external link length {length} too long, max link length"
-                f" {image_rules.MAX_URL_BYTES}. Consider passing file data directly with base64"
-                " data url instead."
-            )
+        image_rules.check_link_length(image.image_url, f"{location}: image_url external link")
 
 
 def _source(image: Image, item: str) -> ImageSource:
     url, detail = image.image_url or "", image.detail or "high"
     if image_rules.is_link(url):
         return UrlImageSource(url, detail, path=item)
-    fault = image_rules.data_url_fault(url)
+    fault = data_url.base64_fault_of(url)
     if fault is not None:
         raise invalid_request(f"{item}: {_FAULTS[fault]}")
     return DataUrlImageSource(url, detail, path=item)

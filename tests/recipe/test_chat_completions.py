@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ds_jax import recipe
-from ds_jax.recipe import image_rules
-from ds_jax.recipe.image_rules import DataUrlFault
+from ds_jax.recipe import data_url
+from ds_jax.recipe.data_url import DataUrlFault
 from tests.recipe import conversion_cases, golden_cases
 
 V41, V4 = "DeepSeek-V4.1-Flash", "DeepSeek-V4-Pro"
@@ -265,7 +265,7 @@ def test_error_says_which_message():
     ],
 )
 def test_data_urls(url, fault):
-    assert image_rules.data_url_fault(url) is fault
+    assert data_url.base64_fault_of(url) is fault
 
 
 # Tools, formats, sampling --------------------------------------------------------------------
