@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ds_jax import errors
+from ds_jax.structured import deep_stack
 from ds_jax.structured.limits import Limits
 
 if TYPE_CHECKING:
@@ -81,17 +83,19 @@ def make_matcher(
         max_grammar_size=limits.grammar_symbols,
         verbose_errors=False,
     )
-    return library().LLMatcher(tokenizer, source, log_level=0, limits=bounds)
+    return deep_stack.run(
+        lambda: library().LLMatcher(tokenizer, source, log_level=0, limits=bounds)
+    )
 
 
-def schema_source(schema: dict[str, Any], whitespace: str | None) -> str:
-    """The grammar of a checked schema.
+def schema_text(schema: dict[str, Any], whitespace: str | None) -> str:
+    """A checked schema as a part of a Lark grammar.
 
     Args:
       schema: only keywords the library knows.
       whitespace: a regular expression of the blanks between tokens; None: no blanks.
     """
-    return library().LLMatcher.grammar_from_json_schema(schema, overrides=json_options(whitespace))
+    return f"%json {json.dumps(schema | {'x-guidance': json_options(whitespace)})}"
 
 
 def json_options(whitespace: str | None) -> dict[str, Any]:
@@ -106,14 +110,25 @@ def json_options(whitespace: str | None) -> dict[str, Any]:
     }
 
 
-def lark_source(text: str) -> str:
-    """The grammar of a Lark text."""
-    return library().LLMatcher.grammar_from_lark(text)
+def source(text: str, *, forced: bool) -> str:
+    """The grammar of a Lark text.
+
+    Args:
+      text: the grammar.
+      forced: where only one text can follow, allow only its usual cut into tokens; else every cut.
+    """
+    head = "" if forced else '%llguidance {"no_forcing": true}\n'
+    return library().LLMatcher.grammar_from_lark(head + text)
 
 
-def regex_source(text: str) -> str:
-    """The grammar of one regular expression, which the whole output matches."""
-    return library().LLMatcher.grammar_from_regex(text)
+def regex_text(text: str, classes: str = "") -> str:
+    """A regular expression as it is spelled between slashes.
+
+    Args:
+      text: the expression.
+      classes: letters of the classes that hold ASCII only, such as `dw` in JSON Schema.
+    """
+    return library().regex_to_lark(text, classes)
 
 
 def make_executor(threads: int) -> llguidance.LLExecutor:

@@ -90,7 +90,7 @@ def _character(code: int) -> str:
 
 
 def _times(low: int, high: int | None) -> str:
-    marks = {(0, None): "*", (1, None): "+", (0, 1): "?"}
+    marks: dict[tuple[int, int | None], str] = {(0, None): "*", (1, None): "+", (0, 1): "?"}
     if (low, high) in marks:
         return marks[low, high]
     return f"{{{low},{'' if high is None else high}}}"

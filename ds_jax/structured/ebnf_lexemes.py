@@ -12,10 +12,9 @@ lexeme of one character cannot conflict, hence this ends.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-import functools
 import itertools
-import operator
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -112,25 +111,28 @@ class _Cutter:
                 return Units(ex.Repeat, (self._unit(value.part),), value.low, value.high)
 
     def _runs(self, parts: tuple[ex.Expression, ...]) -> list[Unit]:
-        """A sequence, its neighbouring regular parts as one lexeme where that is possible."""
+        """A sequence, neighbouring regular parts as one lexeme where that is possible."""
         out: list[Unit] = []
-        at = 0
-        while at < len(parts):
-            end = at + 1
-            run = ebnf_rules.inlined(parts[at], self._small)
-            if self._is_regular(run):
-                while end < len(parts):
-                    longer = ex.sequence((run, ebnf_rules.inlined(parts[end], self._small)))
-                    if not self._is_regular(longer):
-                        break
-                    run, end = longer, end + 1
-            if end - at > 1 and self._is_lexeme(run):
-                out.append(Lexeme(run))
-                at = end
+        run: list[ex.Expression] = []
+        length = 0
+        for part in parts:
+            whole = ebnf_rules.inlined(part, self._small)
+            size = ebnf_rules.size(whole, {}, _LARGEST_LEXEME)
+            if run and length + size > _LARGEST_LEXEME:
+                out += self._run(run)
+                run, length = [], 0
+            if size > _LARGEST_LEXEME:
+                out.append(self._unit(part))
             else:
-                out.append(self._unit(parts[at]))
-                at += 1
-        return out
+                run.append(whole)
+                length += size
+        return out + self._run(run)
+
+    def _run(self, parts: list[ex.Expression]) -> list[Unit]:
+        whole = ex.sequence(parts)
+        if len(parts) > 1 and self._is_lexeme(whole):
+            return [Lexeme(whole)]
+        return [self._unit(part) for part in parts]
 
     def _is_regular(self, value: ex.Expression) -> bool:
         """Names that are left have no size, so they are too large."""
@@ -145,19 +147,22 @@ class _Cutter:
 
     def conflicts(self, units: dict[str, Unit]) -> set[ex.Expression]:
         """Lexemes that would swallow what belongs to the next one."""
+        found = {each for unit in units.values() for each in _lexemes(unit)}
+        if len(found) > _MOST_LEXEMES:
+            return {each for each in found if not isinstance(each, ex.Characters)}
         order = _Order(units, self._root)
-        if len(order.lexemes) > _MOST_LEXEMES:
-            return {each for each in order.lexemes if not isinstance(each, ex.Characters)}
         automata = [self._automaton(each) for each in order.lexemes]
         starts = [each.starts() for each in automata]
         order.join_same(starts)
         next_characters = [_union(starts, order.follow[each]) for each in range(len(automata))]
-        found: set[ex.Expression] = set()
+        found = set[ex.Expression]()
         for family in order.families():
             members = list(_bits(family))
             for one, two in itertools.product(members, members):
                 long = order.lexemes[two]
-                if isinstance(long, ex.Characters) or not starts[one] & starts[two]:
+                if isinstance(long, ex.Characters) or long in found:
+                    continue
+                if not starts[one] & starts[two]:
                     continue
                 longer = self._extension(order.lexemes[one], long)
                 if longer is None or longer & next_characters[one]:
@@ -188,15 +193,25 @@ class _Order:
         self._number = {each: number for number, each in enumerate(self.lexemes)}
         self._known: dict[str, tuple[bool, int, int]] = dict.fromkeys(units, (False, 0, 0))
         self.follow = [0] * len(self.lexemes)
-        before: list[int] = []
-        while True:
-            state = [*self._known.items()]
-            for name, unit in units.items():
-                self._known[name] = self._add(unit)
-            after = list(self.follow)
-            if state == [*self._known.items()] and before == after:
-                break
-            before = after
+        users: dict[str, list[str]] = collections.defaultdict(list)
+        for name, unit in units.items():
+            for used in set(_names(unit)):
+                users[used].append(name)
+        # Found from the root on: the last ones first, so that most names are known when used.
+        waiting = collections.deque(reversed(units))
+        queued = set(units)
+        while waiting:
+            name = waiting.popleft()
+            queued.discard(name)
+            known = self._add(units[name])
+            if known != self._known[name]:
+                self._known[name] = known
+                fresh = [user for user in users[name] if user not in queued]
+                waiting.extend(fresh)
+                queued.update(fresh)
+        self.follow = [0] * len(self.lexemes)
+        for unit in units.values():
+            self._add(unit)
         self._start = self._known[root][1]
 
     def _add(self, unit: Unit) -> tuple[bool, int, int]:
@@ -266,7 +281,10 @@ def _names(unit: Unit) -> list[str]:
 
 
 def _merge(sets: Iterable[int]) -> int:
-    return functools.reduce(operator.or_, sets, 0)
+    out = 0
+    for each in sets:
+        out |= each
+    return out
 
 
 def _union(values: list[int], members: int) -> int:

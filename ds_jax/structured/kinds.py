@@ -5,12 +5,15 @@ does. In: kind, text, options. Out: a `Grammar`, or a `RequestError`.
 
 | kind | text | options |
 |---|---|---|
-| `json_schema` | a JSON Schema | `strict`, `max_blanks` |
-| `json_object` | ignored | `max_blanks` |
-| `regex` | an expression that the whole output matches | |
-| `ebnf` | GBNF, the output is the rule `root` | |
-| `lark` | the library's Lark dialect, start rule `start` | |
-| `tool_calls` | a JSON list of tools | see `tool_calls.Options` |
+| `json_schema` | a JSON Schema | `strict`, `max_blanks`, `forced` |
+| `json_object` | ignored | `strict`, `max_blanks`, `forced` |
+| `regex` | an expression that the whole output matches | `forced` |
+| `ebnf` | GBNF, the output is the rule `root` | `forced` |
+| `lark` | the library's Lark dialect, start rule `start` | `forced` |
+| `tool_calls` | a JSON list of tools | those of `tool_calls.Options` |
+
+`forced`: where only one text can follow, its usual cut into tokens is the only one allowed, and
+`Matcher.forced_tokens` tells it. JSON and tool calls have it on; the other kinds allow every cut.
 """
 
 from __future__ import annotations
@@ -93,48 +96,46 @@ _Made = tuple[str, tuple[str, ...]]
 """Source, and the control strings it asks for."""
 
 
-def _json_schema(
-    text: str, options: dict[str, Any], vocabulary: Vocabulary, limits: Limits
-) -> _Made:
-    blanks, strict = _options(options, max_blanks=MAX_BLANKS, strict=False)
+def _json_schema(text: str, given: dict[str, Any], _: Vocabulary, limits: Limits) -> _Made:
+    blanks, strict, forced = _options(given, max_blanks=MAX_BLANKS, strict=False, forced=True)
     known = schema.read(text, limits, strict=_flag("strict", strict))
-    return backend.schema_source(known, blank_pattern(blanks)), ()
+    lark = f"start: {backend.schema_text(known, blank_pattern(blanks))}\n"
+    return backend.source(lark, forced=_flag("forced", forced)), ()
 
 
-def _json_object(
-    text: str, options: dict[str, Any], vocabulary: Vocabulary, limits: Limits
-) -> _Made:
-    (blanks,) = _options(options, max_blanks=MAX_BLANKS)
-    return backend.schema_source({"type": "object"}, blank_pattern(blanks)), ()
+def _json_object(text: str, given: dict[str, Any], _: Vocabulary, limits: Limits) -> _Made:
+    return _json_schema('{"type": "object"}', given, _, limits)
 
 
-def _regex(text: str, options: dict[str, Any], vocabulary: Vocabulary, limits: Limits) -> _Made:
-    _options(options)
+def _regex(text: str, given: dict[str, Any], _: Vocabulary, limits: Limits) -> _Made:
+    (forced,) = _options(given, forced=False)
     regex.check(text)
-    return backend.regex_source(text), ()
+    lark = f"start: /{backend.regex_text(text)}/\n" if text else 'start: ""\n'
+    return backend.source(lark, forced=_flag("forced", forced)), ()
 
 
-def _ebnf(text: str, options: dict[str, Any], vocabulary: Vocabulary, limits: Limits) -> _Made:
-    _options(options)
-    return backend.lark_source(ebnf.to_lark(text, limits)), ()
+def _ebnf(text: str, given: dict[str, Any], _: Vocabulary, limits: Limits) -> _Made:
+    (forced,) = _options(given, forced=False)
+    return backend.source(ebnf.to_lark(text, limits), forced=_flag("forced", forced)), ()
 
 
-def _lark(text: str, options: dict[str, Any], vocabulary: Vocabulary, limits: Limits) -> _Made:
-    _options(options)
+def _lark(text: str, given: dict[str, Any], vocabulary: Vocabulary, limits: Limits) -> _Made:
+    (forced,) = _options(given, forced=False)
+    if len(text.encode()) > limits.lark_bytes or text.count("\n") > limits.lark_lines:
+        most = f"{limits.lark_bytes} bytes and {limits.lark_lines} lines"
+        raise refused("lark", f"{len(text)} characters; at most {most}")
     named = dict.fromkeys(_CONTROL.findall(text))
     spellings = [spelling for name in named for spelling in (f"<{name}>", name)]
     find = vocabulary.tokenizer.find_control
     controls = tuple(each for each in spellings if find(each) is not None)
-    return backend.lark_source(text), controls
+    return backend.source(text, forced=_flag("forced", forced)), controls
 
 
-def _tool_calls(
-    text: str, options: dict[str, Any], vocabulary: Vocabulary, limits: Limits
-) -> _Made:
-    known = tool_calls.Options(**options)
+def _tool_calls(text: str, given: dict[str, Any], vocabulary: Vocabulary, limits: Limits) -> _Made:
+    known = tool_calls.Options(**given)
     pattern = blank_pattern(known.max_blanks)
-    source = tool_calls.to_lark(text, known, vocabulary.tokenizer, limits, pattern)
-    return backend.lark_source(source), (known.marker,)
+    lark = tool_calls.to_lark(text, known, vocabulary.tokenizer, limits, pattern)
+    return backend.source(lark, forced=True), (known.marker,)
 
 
 _MAKERS: dict[str, Callable[[str, dict[str, Any], Vocabulary, Limits], _Made]] = {

@@ -19,6 +19,7 @@ class Limits:
       properties: declared properties of one object.
       tools: tools of one request.
       expression_nodes: parts of an EBNF grammar.
+      lark_bytes, lark_lines: length of a grammar in the library's own language.
       seconds: from the request until its grammar is ready.
       row_items, step_items: parser items of one row and of one mask.
       lexer_states: states of a grammar's lexer, about 2 kB each, shared by all its matchers.
@@ -31,6 +32,8 @@ class Limits:
     properties: int = 1_000
     tools: int = 512
     expression_nodes: int = 20_000
+    lark_bytes: int = 2**17
+    lark_lines: int = 2_000
     seconds: float = 20.0
     row_items: int = 20_000
     step_items: int = 200_000

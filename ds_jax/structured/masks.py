@@ -87,8 +87,7 @@ class Filler:
         rows = np.zeros((total, self._vocabulary.words), np.int32)
         faults: dict[int, GrammarFault] = {}
         valid = [0] * len(jobs)
-        inside = [index for index, job in enumerate(jobs) if job.matcher.parser() is not None]
-        self._fill_inside(jobs, inside, starts, rows)
+        self._fill_inside(jobs, starts, rows)
         for index, job in enumerate(jobs):
             block = rows[starts[index] : starts[index] + 1 + len(job.draft_ids)]
             try:
@@ -101,12 +100,11 @@ class Filler:
                 job.matcher.close_rows(block)
         return self._padded(jobs, starts, rows, valid, faults)
 
-    def _fill_inside(
-        self, jobs: Sequence[Job], inside: list[int], starts: list[int], rows: Rows
-    ) -> None:
+    def _fill_inside(self, jobs: Sequence[Job], starts: list[int], rows: Rows) -> None:
         work = [
-            (jobs[index].matcher.parser(), starts[index], self._before_end(jobs[index]))
-            for index in inside
+            (parser, starts[index], self._before_end(job))
+            for index, job in enumerate(jobs)
+            if (parser := job.matcher.parser()) is not None
         ]
         if work:
             width = 4 * self._vocabulary.words

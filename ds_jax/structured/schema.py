@@ -148,11 +148,10 @@ class _Reader:
                 return self._schema(value, place, depth + 1, merged)
             case keywords.SCHEMAS | keywords.SOME_SCHEMAS | keywords.ITEMS:
                 if not isinstance(value, list) or (wanted == keywords.SOME_SCHEMAS and not value):
-                    self._wrong(value, wanted, place)
-                members = cast("list[Any]", value)
+                    self._wrong(cast(Any, value), wanted, place)
                 return [
                     self._schema(each, f"{place}/{index}", depth + 1, merged)
-                    for index, each in enumerate(members)
+                    for index, each in enumerate(cast("list[Any]", value))
                 ]
             case keywords.SCHEMAS_BY_NAME:
                 return self._by_name(value, place, depth, merged)
@@ -219,9 +218,9 @@ class _Reader:
     def _check_format(self, out: dict[str, Any], place: str) -> None:
         if "format" not in out or out["format"] in keywords.FORMATS:
             return
-        types = out.get("type", "string")
-        if "string" in (types if isinstance(types, list) else [types]):
-            known = ", ".join(keywords.FORMATS)
+        types: str | list[str] = out.get("type", "string")
+        if "string" in types:
+            known = ", ".join(sorted(keywords.FORMATS))
             self._refuse(
                 f"the format {shown(out['format'])!r} cannot be enforced; allowed: {known}",
                 f"{place}/format",

@@ -90,15 +90,17 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
 }
 """Values of refused keywords that ask for nothing; they are dropped."""
 
+_NEW_DRAFTS = ("draft/2019-09/schema", "draft/2020-12/schema")
 DRAFTS = tuple(
     f"{scheme}://json-schema.org/{draft}"
     for scheme in ("http", "https")
-    for draft in ("draft-06/schema", "draft-07/schema", "schema")
-    + ("draft/2019-09/schema", "draft/2020-12/schema")
+    for draft in ("schema", "draft-06/schema", "draft-07/schema", *_NEW_DRAFTS)
 )
 """Known values of `$schema`, without the `#` at the end."""
 
-FORMATS = tuple("date-time time date duration email hostname ipv4 ipv6 uuid uri".split())
+FORMATS = frozenset(
+    {"date-time", "time", "date", "duration", "email", "hostname"} | {"ipv4", "ipv6", "uuid", "uri"}
+)
 """Formats that are enforced; others are refused."""
 
 UNBOUNDED = 2**31

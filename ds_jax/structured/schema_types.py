@@ -63,10 +63,9 @@ def type_of(value: Any) -> str:
 def shallow(schema: dict[str, Any]) -> dict[str, Any]:
     """The types a schema names itself, if they are types; for schemas that cannot be enforced."""
     types = schema.get("type")
-    names = cast("list[Any]", [types] if isinstance(types, str) else types)
-    if not isinstance(names, list) or not all(name in keywords.TYPE_NAMES for name in names):
-        return {}
-    return {"type": names}
+    names = cast("list[Any]", types) if isinstance(types, list) else [types]
+    known = [name for name in names if isinstance(name, str) and name in keywords.TYPE_NAMES]
+    return {"type": known} if known and len(known) == len(names) else {}
 
 
 def only(schema: dict[str, Any]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _lexemes(schema: Any, definitions: dict[str, Any], depth: int) -> list[str]:
     types = items.pop("type", "string")
     if "string" not in (types if isinstance(types, list) else [types]):
         return []
-    for keyword in ("$ref", "anyOf", "oneOf", "allOf"):
+    for keyword in _COMBINERS:
         if keyword in items:
             return _combined(keyword, items, definitions, depth)
     constants = schema_types.constants_of(items)
@@ -72,9 +72,9 @@ def _lexemes(schema: Any, definitions: dict[str, Any], depth: int) -> list[str]:
     return [_constrained(items)]
 
 
-_OF_STRINGS = frozenset(
-    "type enum const $ref anyOf oneOf allOf minLength maxLength pattern format".split()
-)
+_COMBINERS = ("$ref", "anyOf", "oneOf", "allOf")
+_BOUNDS = ("minLength", "maxLength", "pattern", "format")
+_OF_STRINGS = frozenset({"type", "enum", "const", *_COMBINERS, *_BOUNDS})
 
 
 def _combined(
@@ -131,7 +131,7 @@ def _searched(pattern: str) -> str:
     if re.search(r"(?<!\\)(?:\\\\)*[\^$]", re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", core)):
         _refuse("a pattern with anchors inside", "pattern")
     regex.check(core, "pattern")
-    spelled = backend.library().regex_to_lark(core, "dw")
+    spelled = backend.regex_text(core, "dw")
     before, after = "" if starts else "(?s:.*)", "" if ends else "(?s:.*)"
     return f"{before}(?:{spelled}){after}"
 

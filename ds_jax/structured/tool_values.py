@@ -48,8 +48,7 @@ class Writer:
 
     def json_value(self, value: dict[str, Any]) -> str:
         """The rule of a JSON value of a closed schema."""
-        options = {"x-guidance": backend.json_options(self._blanks)}
-        return self._named("json", f"%json {json.dumps(value | options)}")
+        return self._named("json", backend.schema_text(value, self._blanks))
 
     def text_parameter(self, name: str, lexeme: str) -> str:
         """A parameter of raw text; the lexeme ends in `</`."""

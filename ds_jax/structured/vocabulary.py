@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Sequence
-from typing import Protocol, cast
+from typing import Protocol
 
 from ds_jax.structured import backend
 
@@ -138,8 +138,8 @@ def prepared(tokenizer: TextTokenizer | Vocabulary | None, size: int | None = No
     if isinstance(tokenizer, Vocabulary):
         return tokenizer
     if tokenizer is None:
-        return cast(Vocabulary, _bytes())
-    return cast(Vocabulary, _of(tokenizer, size))
+        return _bytes()
+    return _of(tokenizer, size)
 
 
 @functools.lru_cache(maxsize=1)
