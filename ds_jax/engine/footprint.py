@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from ds_jax import config
-from ds_jax.engine import runner, step
+from ds_jax.engine import runner, sampler, step
 from ds_jax.models import cache as caches
 from ds_jax.models import deepseek_v41, engram
 from ds_jax.sharding import mesh as meshes
@@ -45,7 +45,8 @@ class Footprint:
     Attributes:
       total: weights of the whole replica by group, each parameter once.
       weights: weights one device holds, by group.
-      slot: one sequence's share that does not grow: window rings, compressor tails, last ids.
+      slot: one sequence's share that does not grow: window rings, compressor tails, last ids,
+        counts of tokens.
       token: one token's share: compressed rows and index keys.
       slots: sequences a device can hold.
       tokens: tokens a device can hold, all sequences together.
@@ -105,11 +106,12 @@ def measure(
     ctx = runner.make_context(model, numerics, devices)
     one = dataclasses.replace(layout, num_slots=1, num_pages=1)
     state = jax.eval_shape(functools.partial(step.init_state, ctx, one))
+    counts = jax.ShapeDtypeStruct((1, model.vocab_size), sampler.COUNT)
     pages = params.num_bytes((state.cache.rows, state.cache.keys))
     return Footprint(
         total=total,
         weights=weights,
-        slot=params.num_bytes(state) - pages,
+        slot=params.num_bytes((state, counts)) - pages,
         token=pages / layout.page_tokens,
         slots=layout.num_slots,
         tokens=layout.num_pages * layout.page_tokens,

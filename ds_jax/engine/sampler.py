@@ -22,6 +22,7 @@ from ds_jax.sampling import full
 from ds_jax.sharding.mesh import AXES
 
 SPLIT = P(AXES)
+COUNT = jnp.uint16
 
 
 def run(
@@ -63,7 +64,7 @@ class Sampler:
         self.vocab_size = vocab_size
         self._split = NamedSharding(mesh, SPLIT)
         self._zeros: Any = jax.jit(
-            lambda: jnp.zeros((self.ranks * slots, vocab_size), jnp.uint16),
+            lambda: jnp.zeros((self.ranks * slots, vocab_size), COUNT),
             out_shardings=self._split,
         )
         self.counts: jax.Array = self._zeros()
