@@ -26,6 +26,7 @@ class Draft:
       id_keyword: what names a schema's URI.
       ref_alone: whether keywords beside `$ref` have no effect.
       references: the keywords that refer to another schema.
+      late_patterns: whether regular expressions are looked at only in schemas that are in use.
       rank: the place of each keyword in that order.
       subschemas: the keywords that hold schemas, with their kinds.
     """
@@ -36,6 +37,7 @@ class Draft:
     id_keyword: str = "$id"
     ref_alone: bool = False
     references: tuple[str, ...] = ("$ref",)
+    late_patterns: bool = False
 
     rank: Mapping[str, int] = dataclasses.field(init=False)
     subschemas: Mapping[str, str] = dataclasses.field(init=False)
@@ -90,7 +92,7 @@ _BOUNDS = _kinds(
 _SIZES = _kinds(count="maxItems minItems", boolean="uniqueItems")
 _PROPERTIES = {
     **_kinds(schema="additionalProperties"),
-    **_kinds(schemas_by_name="properties", schemas_by_pattern="patternProperties"),
+    **_kinds(schemas_by_name="properties patternProperties"),
 }
 _LOGIC = {**_kinds(schema="if then else", schemas="allOf anyOf oneOf"), **_kinds(schema="not")}
 
@@ -126,6 +128,7 @@ for _word in ("$id", "examples", "contentMediaType", "contentEncoding"):
 _VALIDATION = {
     **_kinds(types="type", array="enum"),
     **_BOUNDS,
+    "pattern": "text",
     **_SIZES,
     **_kinds(count="maxContains minContains maxProperties minProperties", names="required"),
     "dependentRequired": "names by name",
@@ -173,8 +176,13 @@ DRAFTS = (
     Draft(f"{_HTTP}draft-04/schema", _DRAFT_4, False, "id", True),
     Draft(f"{_HTTP}draft-06/schema", _DRAFT_6, ref_alone=True),
     Draft(f"{_HTTP}draft-07/schema", _DRAFT_7, ref_alone=True),
-    Draft(f"{_HTTPS}draft/2019-09/schema", _DRAFT_2019),
-    Draft(f"{_HTTPS}draft/2020-12/schema", _DRAFT_2020, references=("$ref", "$dynamicRef")),
+    Draft(f"{_HTTPS}draft/2019-09/schema", _DRAFT_2019, late_patterns=True),
+    Draft(
+        f"{_HTTPS}draft/2020-12/schema",
+        _DRAFT_2020,
+        references=("$ref", "$dynamicRef"),
+        late_patterns=True,
+    ),
 )
 NEWEST = DRAFTS[-1]
 """What a schema without `$schema` is read as."""

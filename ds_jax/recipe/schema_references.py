@@ -1,8 +1,8 @@
 """Whether the references inside a JSON Schema lead somewhere.
 
 Decides what is wrong first: a URI that is none, a document that is not there, a pointer or an
-anchor without a target. Never fetches anything. In: a schema whose keywords have the right kinds.
-Out: nothing, or `SchemaFault`.
+anchor without a target; in the newer drafts also a pattern that is no regular expression. Never
+fetches anything. In: a schema whose keywords have the right kinds. Out: nothing, or `SchemaFault`.
 
 Schemas under `$defs` and `definitions` are followed only when something refers to them; documents
 are looked for in all of them.
@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import unquote, urljoin
 
+from ds_jax.recipe.json_text import dumps_compact
+from ds_jax.recipe.regex_syntax import is_regex
 from ds_jax.recipe.schema_keywords import ROOT, Draft, is_known_document
 
 # urljoin knows the rules of http only; the root's scheme is exchanged around it.
 _STAND_IN = "http://json-schema/"
 _UNUSED = ("$defs", "definitions", "contentSchema")
 _NOT_URI = re.compile(r"[^A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})")
+_Step: TypeAlias = Literal["enter", "refer", "match"]
+"""Into a schema, to what a reference names, or over patterns."""
 
 
 class SchemaFault(Exception):
@@ -52,13 +56,16 @@ class _References:
         self._draft = draft
         self._subschemas = draft.subschemas
         self._documents: dict[str, Any] = {ROOT: schema}
-        self._anchors: set[tuple[str, str]] = set()
+        self._anchors: dict[tuple[str, str], Any] = {}
         self._bases: dict[int, str] = {}
-        self._refers = False
+        self._followed = draft.references
+        if draft.late_patterns:
+            self._followed += ("pattern", "patternProperties")
+        self._must_follow = False
 
     def check(self) -> None:
         self._collect()
-        if not self._refers:
+        if not self._must_follow:
             return
         for value, base in self._everything():
             if isinstance(reference := value.get("$ref"), str):
@@ -78,16 +85,15 @@ class _References:
                 base = self._identify(items, base, identifier)
             for keyword in ("$anchor", "$dynamicAnchor"):
                 if isinstance(anchor := items.get(keyword), str):
-                    self._anchors.add((base, anchor))
+                    self._anchors.setdefault((base, anchor), items)
             self._bases[id(items)] = base
-            if not self._refers:
-                self._refers = any(keyword in items for keyword in self._draft.references)
-            children = [(child, base) for child in self._children(items, definitions=True)]
-            stack.extend(reversed(children))
+            if not self._must_follow:
+                self._must_follow = any(keyword in items for keyword in self._followed)
+            stack.extend((child, base) for child in reversed(list(self._children(items))))
 
     def _identify(self, items: dict[str, Any], base: str, identifier: str) -> str:
         if identifier.startswith("#"):
-            self._anchors.add((base, identifier[1:]))
+            self._anchors.setdefault((base, identifier[1:]), items)
             return base
         check_uri(identifier)
         base = _join(base, identifier).partition("#")[0]
@@ -101,23 +107,24 @@ class _References:
             if isinstance(value, dict):
                 items = cast("dict[str, Any]", value)
                 yield items, self._bases[id(items)]
-                stack.extend(reversed(list(self._children(items, definitions=True))))
+                stack.extend(reversed(list(self._children(items))))
 
-    def _children(self, items: dict[str, Any], *, definitions: bool) -> Iterator[Any]:
-        """The schemas directly inside a schema."""
-        if self._draft.ref_alone and "$ref" in items and not definitions:
+    def _children(self, items: dict[str, Any]) -> Iterator[Any]:
+        """The schemas directly inside a schema, in use or not."""
+        for keyword, value in items.items():
+            yield from self._under(keyword, value)
+
+    def _under(self, keyword: str, value: Any) -> Iterator[Any]:
+        """The schemas under a keyword."""
+        kind = self._subschemas.get(keyword)
+        if kind is None:
             return
-        for keyword in items:
-            kind = self._subschemas.get(keyword)
-            if kind is None or not (definitions or _is_in_use(keyword, items)):
-                continue
-            value = items[keyword]
-            if isinstance(value, list):
-                yield from cast("list[Any]", value)
-            elif "by" in kind and isinstance(value, dict):
-                yield from cast("dict[str, Any]", value).values()
-            else:
-                yield value
+        if isinstance(value, list):
+            yield from cast("list[Any]", value)
+        elif "by" in kind and isinstance(value, dict):
+            yield from cast("dict[str, Any]", value).values()
+        else:
+            yield value
 
     def _check_document(self, base: str, reference: str) -> None:
         if reference.startswith("#"):
@@ -128,23 +135,35 @@ class _References:
             raise _absent(document, f"Retrieval is disabled, cannot fetch {document}")
 
     def _follow(self) -> None:
-        """Goes through every schema that is in use, and what it refers to."""
-        stack: list[Any] = [self._root]
+        """Goes through every schema that is in use, and what it refers to, keyword by keyword."""
+        stack: list[tuple[_Step, Any, str]] = [("enter", self._root, ROOT)]
         seen: set[int] = set()
-        base = ROOT
         while stack:
-            value = stack.pop()
+            step, value, base = stack.pop()
+            if step == "match":
+                _check_patterns(value)
+                continue
+            if step == "refer":
+                value = self._target(base, value)
             if not isinstance(value, dict) or id(cast(object, value)) in seen:
                 continue
             items = cast("dict[str, Any]", value)
             seen.add(id(items))
             base = self._bases.get(id(items), base)
-            found = [
-                self._target(base, reference)
-                for keyword in self._draft.references
-                if isinstance(reference := items.get(keyword), str)
-            ]
-            stack.extend(reversed([*found, *self._children(items, definitions=False)]))
+            stack.extend((step, value, base) for step, value in reversed(list(self._steps(items))))
+
+    def _steps(self, items: dict[str, Any]) -> Iterator[tuple[_Step, Any]]:
+        """What a validator does with a schema, in its order."""
+        alone = self._draft.ref_alone and "$ref" in items
+        for keyword, value in items.items():
+            if keyword in self._draft.references and isinstance(value, str):
+                yield "refer", value
+            elif not alone:
+                if self._draft.late_patterns and keyword in ("pattern", "patternProperties"):
+                    yield "match", value
+                if _is_in_use(keyword, items):
+                    for each in self._under(keyword, value):
+                        yield "enter", each
 
     def _target(self, base: str, reference: str) -> Any:
         document, _, fragment = reference.partition("#")
@@ -162,7 +181,7 @@ class _References:
         if not fragment.startswith("/"):
             if (uri, fragment) not in self._anchors:
                 raise SchemaFault(f"Anchor '{fragment}' does not exist")
-            return None
+            return self._anchors[uri, fragment]
         for part in fragment[1:].split("/"):
             value = _step(value, part.replace("~1", "/").replace("~0", "~"))
             if value is _NOTHING:
@@ -185,7 +204,17 @@ def _is_in_use(keyword: str, items: dict[str, Any]) -> bool:
         return "then" in items or "else" in items
     if keyword in ("then", "else"):
         return "if" in items
+    if keyword == "additionalItems":
+        return isinstance(items.get("items"), list)
     return keyword not in _UNUSED
+
+
+def _check_patterns(value: Any) -> None:
+    """Refuses the value of `pattern` or `patternProperties` if it holds no regular expressions."""
+    patterns: dict[str, Any] = value if isinstance(value, dict) else {value: value}
+    for pattern, named in patterns.items():
+        if not is_regex(pattern):
+            raise SchemaFault(f'{dumps_compact(named)} is not a "regex"')
 
 
 _NOTHING = object()
