@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from ds_jax import errors
 from ds_jax.structured import backend
 from ds_jax.structured.matcher import GrammarFault, Matcher, Rows
 from ds_jax.structured.vocabulary import BITS, Vocabulary
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,16 +105,21 @@ class Filler:
         return self._padded(jobs, starts, rows, valid, faults)
 
     def _fill_inside(self, jobs: Sequence[Job], starts: list[int], rows: Rows) -> None:
-        work = [
-            (parser, starts[index], self._before_end(job))
-            for index, job in enumerate(jobs)
-            if (parser := job.matcher.parser()) is not None
-        ]
-        if work:
-            width = 4 * self._vocabulary.words
-            self._executor.unsafe_compute_mask_ptr_with_draft_token(
-                work, rows.ctypes.data, width, len(rows)
-            )
+        single: list[tuple[LLMatcher, int]] = []
+        drafted: list[tuple[LLMatcher, int, list[int]]] = []
+        for start, job in zip(starts, jobs, strict=True):
+            parser = job.matcher.parser()
+            if parser is not None:
+                drafts = self._before_end(job)
+                if drafts:
+                    drafted.append((parser, start, drafts))
+                else:
+                    single.append((parser, start))
+        where = (rows.ctypes.data, 4 * self._vocabulary.words, len(rows))
+        if single:
+            self._executor.unsafe_compute_mask_ptr(single, *where)
+        if drafted:
+            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, *where)
 
     def _before_end(self, job: Job) -> list[int]:
         """The drafts in front of an end token, which the parser is never given."""

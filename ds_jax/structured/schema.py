@@ -78,7 +78,7 @@ def closed(root: Any, pointer: str, limits: Limits, *, strict: bool = False) -> 
             KIND,
             "no value satisfies it (a required part is false, or refers to itself without an end); "
             "make the recursion optional",
-            pointer,
+            f"#{pointer}",
         )
     schema = schema_one_of.as_any_of({} if schema is True else schema)
     return schema
@@ -171,7 +171,7 @@ class _Reader:
         for name, each in members.items():
             at = f"{place}/{name.replace('~', '~0').replace('/', '~1')}"
             if is_pattern:
-                regex.check(name, KIND, at)
+                regex.check(name, KIND, f"#{at}")
             out[name] = self._schema(each, at, depth + 1, merged)
         return out
 
@@ -187,7 +187,7 @@ class _Reader:
         if "required" in out:
             out["required"] = list(dict.fromkeys(out["required"]))
         if "pattern" in out:
-            regex.check(out["pattern"], KIND, f"{place}/pattern")
+            regex.check(out["pattern"], KIND, f"#{place}/pattern")
         for keyword in ("minItems", "minLength", "minProperties"):
             if keyword in out:
                 out[keyword] = int(out[keyword])
