@@ -110,3 +110,12 @@ def test_seed_and_position_each_change_the_noise() -> None:
     assert (noise[0] == noise[3]).all()
     assert (noise[0] != noise[1]).any() and (noise[0] != noise[2]).any()
     assert (noise[0] != np.asarray(sample.noise(controls(), V, stream=1))[0]).any()
+
+
+def test_largest_is_the_first_of_equal_places_and_always_a_token() -> None:
+    rows = np.zeros((4, V), np.float32)
+    rows[0, [9, 30]] = 3.0
+    rows[1] = -np.inf
+    rows[2, 17] = np.inf
+    rows[3, 4] = np.nan
+    assert sample.largest(jnp.asarray(rows)).tolist() == [9, 0, 17, V - 1]
