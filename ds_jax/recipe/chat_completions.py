@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from ds_jax.recipe import arguments, chat_body, chat_events, format_rules, rules, tool_rules
-from ds_jax.recipe.body import read_body, read_typed
+from ds_jax.recipe import chat_body, chat_events, format_rules, rules, tool_rules
+from ds_jax.recipe.body import read_body
 from ds_jax.recipe.chat_body import ChatBody, JsonSchemaFormat, PlainFormat, RegexFormat
 from ds_jax.recipe.chat_events import ChatCompletionChunkGenerator, ChatReply
 from ds_jax.recipe.chat_messages import convert_messages
 from ds_jax.recipe.conversation import Conversation, Message, ToolDefinition
 from ds_jax.recipe.options import ConversionOptions, ModelVersion
 from ds_jax.recipe.parse import ParsingOptions, ThinkingInitialStage
+from ds_jax.recipe.protocol_request import ProtocolRequest
 from ds_jax.recipe.request import ConversationRequest, InferenceOptions, invalid_request
 from ds_jax.recipe.rules import Thinking
 from ds_jax.recipe.tool_rules import ActiveTools
 
 
-class ChatCompletionRequest:
+class ChatCompletionRequest(ProtocolRequest[ChatBody]):
     """A Chat Completions request, as the client sent it.
 
     Args:
@@ -33,19 +34,10 @@ class ChatCompletionRequest:
       TypeError, OverflowError, RecursionError, UnicodeEncodeError: Python values JSON cannot hold.
     """
 
-    __slots__ = ("_body",)
+    __slots__ = ()
 
     def __init__(self, body: bytes | str | dict[str, Any]) -> None:
-        self._body: ChatBody | None = read_typed(read_body(body), chat_body.read_chat_body)
-
-    @property
-    def model(self) -> str:
-        """The requested model name.
-
-        Raises:
-          RuntimeError: the request was converted already.
-        """
-        return self._unused().model
+        super().__init__(read_body(body), chat_body.read_chat_body)
 
     def convert(self, options: ConversionOptions) -> ConversationRequest:
         """Converts the request and uses it up, even if it fails. Mutates itself.
@@ -58,10 +50,7 @@ class ChatCompletionRequest:
           RuntimeError: the request was converted already.
           TypeError: `options` are no `ConversionOptions`.
         """
-        arguments.record("options", options, ConversionOptions)
-        body = self._unused()
-        self._body = None
-        return _convert(body, options)
+        return _convert(self._taken(options), options)
 
     @staticmethod
     def chunk_generator(
@@ -88,11 +77,6 @@ class ChatCompletionRequest:
           model: the model name the response reports.
         """
         return chat_events.generators(request, id, model, request.inference_options.n)
-
-    def _unused(self) -> ChatBody:
-        if self._body is None:
-            raise RuntimeError("protocol request has been consumed")
-        return self._body
 
 
 def _convert(body: ChatBody, options: ConversionOptions) -> ConversationRequest:

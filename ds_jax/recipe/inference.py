@@ -7,19 +7,19 @@ checked, immutable updates for `stream`.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import operator
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 from ds_jax.recipe import arguments
+from ds_jax.recipe.named_enum import NamedEnum
 
 Kind: TypeAlias = Literal["ready", "text", "tokens", "finish"]
 
 _MAX_ID = 2**32 - 1
 
 
-class InferenceFinishReason(enum.Enum):
+class InferenceFinishReason(NamedEnum):
     """Why the backend stopped; the protocol's finish reason also depends on the output."""
 
     Stop = 0
@@ -28,12 +28,6 @@ class InferenceFinishReason(enum.Enum):
     """No more tokens were allowed."""
     ContentFilter = 2
     """A filter stepped in."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
-
-    def __int__(self) -> int:
-        return self.value
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,26 +14,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ds_jax.recipe import (
-    arguments,
     messages_blocks,
     messages_body,
     messages_content,
     rules,
     tool_rules,
 )
-from ds_jax.recipe.body import read_body, read_typed
+from ds_jax.recipe.body import read_body
 from ds_jax.recipe.conversation import Conversation
 from ds_jax.recipe.message import Message, SystemMessage
 from ds_jax.recipe.messages_events import MessagesChunkGenerator, generator
 from ds_jax.recipe.options import ConversionOptions, ModelVersion, WebSearchBehavior
 from ds_jax.recipe.parse import ParsingOptions, ThinkingInitialStage
+from ds_jax.recipe.protocol_request import ProtocolRequest
 from ds_jax.recipe.request import ConversationRequest, InferenceOptions, invalid_request
 from ds_jax.recipe.tool import ToolDefinition
 
 _WEB_SEARCH = "web_search"
 
 
-class MessagesRequest:
+class MessagesRequest(ProtocolRequest[messages_body.Body]):
     """One Messages request; `convert` uses it up.
 
     Args:
@@ -45,19 +45,10 @@ class MessagesRequest:
       TypeError, OverflowError, RecursionError, UnicodeEncodeError: a dict holds what JSON cannot.
     """
 
-    __slots__ = ("_body",)
+    __slots__ = ()
 
     def __init__(self, body: bytes | str | dict[str, object]) -> None:
-        self._body: messages_body.Body | None = read_typed(read_body(body), messages_body.read)
-
-    @property
-    def model(self) -> str:
-        """The requested model name.
-
-        Raises:
-          RuntimeError: `convert` has used up the request.
-        """
-        return self._unused().model
+        super().__init__(read_body(body), messages_body.read)
 
     def convert(self, options: ConversionOptions) -> ConversationRequest:
         """The conversation, and how to sample and parse its answer.
@@ -75,15 +66,7 @@ class MessagesRequest:
           RuntimeError: the request was used up before.
           TypeError: `options` are no `ConversionOptions`; then it is not used up.
         """
-        arguments.record("options", options, ConversionOptions)
-        body = self._unused()
-        self._body = None
-        return _convert(body, options)
-
-    def _unused(self) -> messages_body.Body:
-        if self._body is None:
-            raise RuntimeError("protocol request has been consumed")
-        return self._body
+        return _convert(self._taken(options), options)
 
     @staticmethod
     def chunk_generator(

@@ -7,27 +7,17 @@ Never sees a request. In: keyword arguments. Out: immutable `ConversionOptions`.
 from __future__ import annotations
 
 import dataclasses
-import enum
 from typing import Any
 
 from ds_jax.recipe import arguments
+from ds_jax.recipe.named_enum import NamedEnum
 from ds_jax.recipe.response_store import ResponseStore
 from ds_jax.recipe.special_tokens import SpecialTokens
 
 MAX_TOKENS_UPPER_BOUND = 393216
 
 
-class _Named(enum.Enum):
-    """An enumeration that shows as `ModelVersion.DeepseekV4Pro`."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
-
-    def __int__(self) -> int:
-        return self.value
-
-
-class ModelVersion(_Named):
+class ModelVersion(NamedEnum):
     """The model a conversation is for; it selects the prompt encoding."""
 
     DeepseekV4Pro = 0
@@ -36,7 +26,7 @@ class ModelVersion(_Named):
     """Rendered by `DeepseekV41Encoding`."""
 
 
-class WebSearchBehavior(_Named):
+class WebSearchBehavior(NamedEnum):
     """What happens to web search declarations, choices of them, and their blocks in Messages."""
 
     Drop = 0
@@ -45,7 +35,7 @@ class WebSearchBehavior(_Named):
     """The request is refused."""
 
 
-class ReasoningContentBehavior(_Named):
+class ReasoningContentBehavior(NamedEnum):
     """What happens to assistant turns without reasoning while thinking is on."""
 
     FillEmpty = 0
@@ -54,7 +44,7 @@ class ReasoningContentBehavior(_Named):
     """The request is refused where the reasoning has to come back."""
 
 
-class EncryptedContentBehavior(_Named):
+class EncryptedContentBehavior(NamedEnum):
     """What happens to items of Responses requests whose content is there only encrypted."""
 
     Ignore = 0

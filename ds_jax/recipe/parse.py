@@ -6,15 +6,15 @@ conversion derived from a request. Out: `ParsingOptions`, read by `output_parser
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ds_jax.recipe import arguments
+from ds_jax.recipe.named_enum import NamedEnum
 from ds_jax.recipe.special_tokens import SpecialTokens
 
 
-class ThinkingInitialStage(enum.Enum):
+class ThinkingInitialStage(NamedEnum):
     """Where parsing begins when thinking is on."""
 
     ReasoningStart = 0
@@ -23,12 +23,6 @@ class ThinkingInitialStage(enum.Enum):
     """The middle of a reasoning text begun in the prompt; every newline is kept."""
     ContentContinuation = 2
     """The middle of an answer begun in the prompt; every newline is kept."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
-
-    def __int__(self) -> int:
-        return self.value
 
     def starts_in_reasoning(self) -> bool:
         """Whether the first text is reasoning."""

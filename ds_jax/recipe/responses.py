@@ -21,11 +21,11 @@ from ds_jax.recipe import (
     tool_rules,
 )
 from ds_jax.recipe.body import read_body as read_json
-from ds_jax.recipe.body import read_typed
 from ds_jax.recipe.conversation import Conversation
 from ds_jax.recipe.message import Message, SystemMessage, UserMessage
 from ds_jax.recipe.options import ConversionOptions, ModelVersion, WebSearchBehavior
 from ds_jax.recipe.parse import ParsingOptions, ThinkingInitialStage
+from ds_jax.recipe.protocol_request import ProtocolRequest
 from ds_jax.recipe.request import ConversationRequest, InferenceOptions, invalid_request
 from ds_jax.recipe.responses_body import (
     Body,
@@ -49,7 +49,7 @@ from ds_jax.recipe.rules import Thinking
 from ds_jax.recipe.tool_rules import ActiveTools, NamedTool
 
 
-class ResponsesRequest:
+class ResponsesRequest(ProtocolRequest[Body]):
     """A Responses request; converting it uses it up, even if that fails.
 
     Args:
@@ -62,20 +62,11 @@ class ResponsesRequest:
         hold.
     """
 
-    __slots__ = ("_body", "_raw")
+    __slots__ = ("_raw",)
 
     def __init__(self, body: bytes | str | dict[str, Any]) -> None:
         self._raw: Any = read_json(body)
-        self._body: Body | None = read_typed(self._raw, read_body)
-
-    @property
-    def model(self) -> str:
-        """The name of the model that the request asks for.
-
-        Raises:
-          RuntimeError: the request was converted before.
-        """
-        return self._unused().model
+        super().__init__(self._raw, read_body)
 
     def namespace_tool_map(self, options: ConversionOptions) -> dict[str, tuple[str, str]]:
         """The functions of the declared namespaces.
@@ -121,10 +112,7 @@ class ResponsesRequest:
           RuntimeError: it was converted before.
           TypeError: `options` are no `ConversionOptions`; then it is not used up.
         """
-        arguments.record("options", options, ConversionOptions)
-        body = self._unused()
-        self._body = None
-        return _convert(body, self._raw, options)
+        return _convert(self._taken(options), self._raw, options)
 
     @staticmethod
     def chunk_generator(
@@ -145,11 +133,6 @@ class ResponsesRequest:
             reply if isinstance(reply, ResponsesReply) else None,
             thinking_mode=request.conversation.thinking_mode,
         )
-
-    def _unused(self) -> Body:
-        if self._body is None:
-            raise RuntimeError("protocol request has been consumed")
-        return self._body
 
 
 def _convert(body: Body, raw: Any, options: ConversionOptions) -> ConversationRequest:

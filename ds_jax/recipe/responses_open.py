@@ -7,7 +7,7 @@ deltas. Out: events and, in the end, the finished item.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from ds_jax.recipe import event_json
 from ds_jax.recipe.apply_patch import InputDecoder
@@ -24,6 +24,8 @@ from ds_jax.recipe.responses_output import (
     SearchCallItem,
     Status,
 )
+
+C = TypeVar("C", FunctionCallItem, CustomCallItem, SearchCallItem)
 
 
 class EventLog:
@@ -125,22 +127,28 @@ class OpenText:
         return events, done
 
 
-class OpenFunctionCall:
-    """A function call whose arguments are passed on as they come."""
+class _OpenCall(Generic[C]):
+    """A call whose arguments grow."""
 
     __slots__ = ("_events", "_index", "_item", "_texts")
 
     accepts: type[Delta] = CallArguments
 
-    def __init__(self, events: EventLog, index: int, item: FunctionCallItem) -> None:
+    def __init__(self, events: EventLog, index: int, item: C) -> None:
         self._events = events
         self._index = index
-        self._item = item
+        self._item: C = item
         self._texts: list[str] = []
 
     def open(self) -> list[ResponsesStreamEvent]:
         """One event."""
         return [self._events.event("response.output_item.added", self._index, self._item)]
+
+
+class OpenFunctionCall(_OpenCall[FunctionCallItem]):
+    """A function call whose arguments are passed on as they come."""
+
+    __slots__ = ()
 
     def add(self, delta: Delta) -> list[ResponsesStreamEvent]:
         """One event. Mutates the item."""
@@ -160,23 +168,14 @@ class OpenFunctionCall:
         return events, done
 
 
-class OpenCustomCall:
+class OpenCustomCall(_OpenCall[CustomCallItem]):
     """A call of a custom tool: its input is decoded from the arguments as they come."""
 
-    __slots__ = ("_decoder", "_events", "_index", "_item", "_texts")
-
-    accepts: type[Delta] = CallArguments
+    __slots__ = ("_decoder",)
 
     def __init__(self, events: EventLog, index: int, item: CustomCallItem) -> None:
-        self._events = events
-        self._index = index
-        self._item = item
+        super().__init__(events, index, item)
         self._decoder = InputDecoder()
-        self._texts: list[str] = []
-
-    def open(self) -> list[ResponsesStreamEvent]:
-        """One event."""
-        return [self._events.event("response.output_item.added", self._index, self._item)]
 
     def add(self, delta: Delta) -> list[ResponsesStreamEvent]:
         """One event, or none when the delta brings no input. Mutates the item."""
@@ -200,22 +199,10 @@ class OpenCustomCall:
         return [self._events.event(name, self._index, self._item, text)]
 
 
-class OpenSearchCall:
+class OpenSearchCall(_OpenCall[SearchCallItem]):
     """A call of the tool search: its arguments are read when they are complete."""
 
-    __slots__ = ("_events", "_index", "_item", "_texts")
-
-    accepts: type[Delta] = CallArguments
-
-    def __init__(self, events: EventLog, index: int, item: SearchCallItem) -> None:
-        self._events = events
-        self._index = index
-        self._item = item
-        self._texts: list[str] = []
-
-    def open(self) -> list[ResponsesStreamEvent]:
-        """One event."""
-        return [self._events.event("response.output_item.added", self._index, self._item)]
+    __slots__ = ()
 
     def add(self, delta: Delta) -> list[ResponsesStreamEvent]:
         """No event. Mutates the item."""

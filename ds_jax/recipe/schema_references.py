@@ -211,8 +211,9 @@ def _is_in_use(keyword: str, items: dict[str, Any]) -> bool:
 
 def _check_patterns(value: Any) -> None:
     """Refuses the value of `pattern` or `patternProperties` if it holds no regular expressions."""
-    patterns: dict[str, Any] = value if isinstance(value, dict) else {value: value}
-    for pattern, named in patterns.items():
+    if isinstance(value, str):
+        value = {value: value}
+    for pattern, named in cast("dict[str, Any]", value).items():
         if not is_regex(pattern):
             raise SchemaFault(f'{dumps_compact(named)} is not a "regex"')
 

@@ -7,15 +7,15 @@ tokenizer file does. In: optional spellings. Out: a frozen table of names and st
 from __future__ import annotations
 
 import dataclasses
-import enum
 
 from ds_jax.recipe import arguments
+from ds_jax.recipe.named_enum import NamedEnum
 
 IMAGE_SPECIAL_TOKEN_ID = 129264
 """Id of the image token in the released V4.1 vocabulary; a tokenizer file decides for itself."""
 
 
-class SpecialToken(enum.Enum):
+class SpecialToken(NamedEnum):
     """A kind of control token."""
 
     Bos = 0
@@ -55,12 +55,6 @@ class SpecialToken(enum.Enum):
     def field(self) -> str:
         """Name of this token among the arguments of `SpecialTokens`."""
         return _FIELDS[self.value]
-
-    def __int__(self) -> int:
-        return self.value
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
 
 
 _DEFAULTS = {
