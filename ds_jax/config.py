@@ -244,8 +244,9 @@ class Cache:
       pages: pages of a data-parallel rank; None: every slot can hold a whole context.
       prefix: keep pages for later sequences that begin alike.
       snapshots: states stored beside the pages, from which such sequences go on; None: 3 a slot.
-      replay: "off" computes every row; "mask" and "compact" leave out the decoder side of all but
-        the last `keep_tokens` of a prompt (approximate; `kvcache.replay`).
+      replay: "off" computes every row; with "mask" and "compact" the decoder side sees none but the
+        last `keep_tokens` of a prompt (approximate; `kvcache.replay`). Both give the same tokens;
+        so far "compact" also computes the other rows, like "mask".
       keep_tokens: see `replay`; 0 with "off".
       bounded_replay: where no state is stored, rebuild windows from one window of tokens
         (approximate) instead of as many as an exact rebuild takes.

@@ -9,6 +9,8 @@ mistake.
 
 from __future__ import annotations
 
+from typing import Any
+
 from absl import flags
 
 from ds_jax import command, terminal
@@ -45,6 +47,27 @@ _MAX_SEQUENCES = flags.DEFINE_integer("max_sequences", 8, "Sequences a device ho
 _PROGRAM_CACHE = flags.DEFINE_string(
     "program_cache", "~/.cache/ds_jax/programs", "Folder of compiled programs; empty: none."
 )
+_PAGES = flags.DEFINE_integer(
+    "pages", None, "Pages of 128 tokens a device; default: every sequence can have a whole context."
+)
+_PREFIX = flags.DEFINE_bool("prefix_cache", True, "Keep pages for later prompts that begin alike.")
+_SNAPSHOTS = flags.DEFINE_integer(
+    "snapshots", None, "Stored states from which such prompts go on; default: 3 a sequence."
+)
+_REPLAY = flags.DEFINE_enum(
+    "replay", "off", ["off", "mask", "compact"], "Decoder rows of prompts that are left out."
+)
+_KEEP_TOKENS = flags.DEFINE_integer("keep_tokens", 0, "Decoder rows kept with --replay; 140.")
+_BOUNDED_REPLAY = flags.DEFINE_bool(
+    "bounded_replay", False, "Rebuild windows behind a cached prefix from one window of tokens."
+)
+_STEP_TOKENS = flags.DEFINE_integer(
+    "step_tokens", None, "Tokens of a step; default: the longest chunk and every sequence's row."
+)
+_OVERLAP = flags.DEFINE_bool("overlap", True, "Plan and launch a step while another runs.")
+_CANONICAL = flags.DEFINE_bool(
+    "canonical", False, "Tokens do not depend on neighbours, chunks or cached prefixes; slower."
+)
 
 
 def main(arguments: list[str]) -> None:
@@ -79,6 +102,9 @@ def _generate() -> None:
         program_cache=_PROGRAM_CACHE.value or None,
         max_context=_MAX_CONTEXT.value,
         max_sequences=min(_MAX_SEQUENCES.value, len(prompts)),
+        canonical=_CANONICAL.value,
+        engine={"step_tokens": _STEP_TOKENS.value, "overlap": _OVERLAP.value},
+        cache=_cache(),
     )
     clock.loaded()
     session = terminal.Session(
@@ -87,16 +113,32 @@ def _generate() -> None:
     session.run(_OUTPUT.value)
 
 
+def _cache() -> dict[str, Any]:
+    """Fields of `config.Cache`."""
+    return {
+        "pages": _PAGES.value,
+        "prefix": _PREFIX.value,
+        "snapshots": _SNAPSHOTS.value,
+        "replay": _REPLAY.value,
+        "keep_tokens": _KEEP_TOKENS.value,
+        "bounded_replay": _BOUNDED_REPLAY.value,
+    }
+
+
 def _check() -> None:
-    from ds_jax import config
+    from ds_jax import config, config_rules
     from ds_jax.engine import check
     from ds_jax.sharding.mesh import MeshSpec
 
     source = terminal.config_file(_CHECKPOINT.value)
     model = config.load_model(source)
     context = _MAX_CONTEXT.value or min(4096, model.max_position_embeddings)
-    engine = config.Engine(_MAX_SEQUENCES.value, context, weights=_WEIGHTS.value)
-    print(check.report(model, MeshSpec.parse(_MESH.value), engine, config.Cache()))
+    engine = config.Engine(
+        _MAX_SEQUENCES.value, context, weights=_WEIGHTS.value, canonical=_CANONICAL.value
+    )
+    cache = config.Cache(**_cache())
+    config_rules.check_canonical(engine, cache)
+    print(check.report(model, MeshSpec.parse(_MESH.value), engine, cache))
 
 
 if __name__ == "__main__":

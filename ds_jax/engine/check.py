@@ -115,6 +115,7 @@ def _cache(size: Footprint, engine: config.Engine) -> list[str]:
     return [
         f"{'cache':24} {'one device':>41}  bytes",
         f"  {'one sequence':22} {size.slot:>41,}  window rings, compressor tails, last ids, counts",
+        f"  {'one stored state':22} {size.state:>41,}  window rings; {size.states} are held",
         f"  {'one token':22} {size.token:>41,g}  compressed rows and index keys",
         f"  {f'{size.slots} x {engine.max_context:,} tokens':22} {size.cache:>41,}",
     ]

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from ds_jax import config
-from ds_jax.engine import runner, sampler, step
+from ds_jax.engine import limits, runner, sampler, step
 from ds_jax.models import cache as caches
 from ds_jax.models import deepseek_v41, engram
 from ds_jax.sharding import mesh as meshes
@@ -49,6 +49,8 @@ class Footprint:
         counts of tokens.
       token: one token's share: compressed rows and index keys.
       slots: sequences a device can hold.
+      state: one stored state: window rings of the layers that a prefix needs.
+      states: stored states a device holds.
       tokens: tokens a device can hold, all sequences together.
     """
 
@@ -58,11 +60,14 @@ class Footprint:
     token: float
     slots: int
     tokens: int
+    state: int = 0
+    states: int = 0
 
     @property
     def cache(self) -> int:
         """Cache of one device."""
-        return self.slots * self.slot + round(self.tokens * self.token)
+        fixed = self.slots * self.slot + self.states * self.state
+        return fixed + round(self.tokens * self.token)
 
     @property
     def device(self) -> int:
@@ -72,7 +77,8 @@ class Footprint:
     def room(self, memory: float, context: int) -> int:
         """Sequences of `context` tokens that fit beside the weights."""
         free = memory - sum(self.weights.values())
-        return max(0, math.floor(free / (self.slot + context * self.token)))
+        each = self.slot + self.state * self.states / self.slots + context * self.token
+        return max(0, math.floor(free / each))
 
 
 def measure(
@@ -108,6 +114,8 @@ def measure(
     state = jax.eval_shape(functools.partial(step.init_state, ctx, one))
     counts = jax.ShapeDtypeStruct((1, model.vocab_size), sampler.COUNT)
     pages = params.num_bytes((state.cache.rows, state.cache.keys))
+    rings = params.num_bytes(state.cache.window)
+    depth = limits.replay_rule(model, cache).layers
     return Footprint(
         total=total,
         weights=weights,
@@ -115,6 +123,8 @@ def measure(
         token=pages / layout.page_tokens,
         slots=layout.num_slots,
         tokens=layout.num_pages * layout.page_tokens,
+        state=rings * depth // model.num_hidden_layers,
+        states=limits.snapshots(engine, cache),
     )
 
 

@@ -115,6 +115,8 @@ class Loop:
         planned = self._clock()
         told = reports.attach(plan.events, self._prompt_logprobs)
         self._draining = not plan.has_rows
+        if self.scheduler.is_idle:
+            self._widest = (0, 0)
         record = stats.StepRecord(plan_s=planned - read, read_s=read - start)
         if plan.has_rows:
             self._packer.update(plan.tables)

@@ -19,7 +19,7 @@ from ds_jax.sharding import mesh
 from ds_jax.sharding.mesh import MeshSpec
 
 ENGINE = config.Engine(max_sequences=8, max_context=131072)
-CACHE = config.Cache()
+CACHE = config.Cache(snapshots=0)
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,12 @@ def test_cache_has_the_published_size_per_token(released):
     counts = 129_280 * 2
     assert size.slot == window + tails + 4 * 4 + counts
     assert size.cache == 8 * (size.slot + 131072 * 890)
+    stored = dataclasses.replace(CACHE, snapshots=5)
+    with_states = footprint.measure(
+        released, MeshSpec.parse("ep64"), ENGINE, stored, quantized=True
+    )
+    assert with_states.state == 40 * 129 * 528  # 128 rows and one in progress
+    assert with_states.cache == size.cache + 5 * with_states.state
     assert size.room(sum(size.weights.values()) + 3.5 * size.cache, 131072) == 28
 
 

@@ -43,7 +43,7 @@ def pipeline() -> Pipeline:
 
 
 def test_no_compilation_after_warm_up(pipeline: Pipeline, compilations: list[str]) -> None:
-    assert pipeline.warm_up() == len(pipeline.runner.buckets.keys()) == 4
+    assert pipeline.warm_up() == len(pipeline.runner.buckets.keys()) == 5
     assert compilations
     compilations.clear()
     params = SamplingParams(max_tokens=5, temperature=0.9, top_p=0.8, seq_seed=1, ignore_eos=True)
