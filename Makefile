@@ -5,6 +5,9 @@ PY := $(VENV)/bin/python
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 READY := $(VENV)/.ready-$(VERSION)
 PROMPT ?= What is 17 + 25?
+# test files run side by side; a file stays with one worker, so what it compiles is compiled once
+WORKERS ?= 2
+PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist loadfile
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -17,10 +20,10 @@ demo: $(READY) ## the embedded model answers a question
 	$(PY) -m ds_jax.run --mesh=ep1 --chat --thinking --prompt="$(PROMPT)" --max_tokens=96 --temperature=0
 
 test: $(READY) ## fast tests
-	$(PY) -m pytest -q $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 slow: $(READY) ## tests of minutes
-	$(PY) -m pytest -q -m slow $(PYTEST_ARGS)
+	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 bench: $(READY) ## speed on this machine
 	$(PY) -m ds_jax.benchmark

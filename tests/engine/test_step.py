@@ -91,7 +91,7 @@ def test_packed_and_unpacked_rows_give_equal_bits(pipeline: Pipeline, logits: np
     assert packed.runner.state.cache.window.dtype == np.uint8
     np.testing.assert_array_equal(packed.score(IDS), logits)
     for one in (pipeline, packed):
-        one.score(IDS[:30])
+        scoring.score(one.runner, IDS[:30])
     step = [(IDS[:31], 0)]
     np.testing.assert_array_equal(
         stepping.decode_logits(packed.runner, step, DECODE),
