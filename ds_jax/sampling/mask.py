@@ -38,6 +38,6 @@ def apply(
 def unpack(rows: Int[Array, "N X"], size: int) -> Bool[Array, "N V"]:
     """One flag a token, `size` of them; missing ones are false."""
     n, words = rows.shape
-    bits = (rows[:, :, None] >> jnp.arange(BITS, dtype=rows.dtype)) & 1
+    bits = (rows[:, :, None] >> jnp.arange(BITS, dtype=rows.dtype)[None, None, :]) & 1
     flags = bits.reshape(n, words * BITS)[:, :size] == 1
     return jnp.pad(flags, ((0, 0), (0, max(0, size - words * BITS))))

@@ -128,6 +128,7 @@ class Compiler:
             raise refused(kind, f"{len(text)} characters; at most {self._limits.text_bytes} bytes")
         key = _key(kind, text, options)
         deadline_s = self._clock() + self._limits.seconds
+        started: futures.Future[Grammar] | None = None
         with self._lock:
             future = self._find(key)
             if future is None:
@@ -139,8 +140,9 @@ class Compiler:
                         code="overloaded",
                     )
                 future = self._pool.submit(self._compile, kind, text, options, deadline_s)
-                self._running[key] = future
-                future.add_done_callback(lambda done: self._keep(key, len(text), done))
+                self._running[key] = started = future
+        if started is not None:  # outside the lock: it may be done already, and calls at once
+            started.add_done_callback(lambda done: self._keep(key, len(text), done))
         return Pending(kind, future, deadline_s, self._limits.seconds, self._clock)
 
     def submit_request(self, request: GrammarRequest) -> Pending:
