@@ -1,7 +1,7 @@
 """Tokens per second of the compiled steps: prefill of whole prompts, cached greedy decoding.
 
 Decides the shape of the workload and what lies inside the clock: packing, launching, computing and
-copying tokens to the host, as the offline loop does it; compiling lies outside.
+copying tokens to the host, as the loop of a replica does it; compiling lies outside.
 Never decides the steps' form. In: a model. Out: seconds of every run.
 """
 
