@@ -22,6 +22,7 @@ _AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^:\[\]]+))(?::
 _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*:", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*", re.IGNORECASE)
 _FORBIDDEN = re.compile(r"[\x00-\x20#%/:<>?@\[\\\]^|\x7f]")
+_MAX_SPELLED_NAME = 4096  # percent-encoded; mapping longer ones to ASCII would take seconds
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SAFE_IN_PATH = "!$%&'()*+,-./:;=@[]^_|~"
 _SAFE_IN_QUERY = "!$%&()*+,-./:;=?@[\\]^_`{|}~"
@@ -98,6 +99,8 @@ def _v6(text: str) -> str:
 
 def _name(text: str) -> str:
     """A host name, or an IPv4 address in any of the ways to write one."""
+    if len(text) > _MAX_SPELLED_NAME:
+        raise ValueError("host name is too long")
     name = urllib.parse.unquote(text, errors="strict")
     name = name if name.isascii() else name.encode("idna").decode("ascii")
     name = name.lower()
