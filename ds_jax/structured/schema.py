@@ -16,7 +16,7 @@ from collections import deque
 from typing import Any, NoReturn, cast
 from urllib.parse import unquote
 
-from ds_jax.structured import regex, schema_empty, schema_one_of
+from ds_jax.structured import ecma, formats, schema_empty, schema_one_of
 from ds_jax.structured import schema_keywords as keywords
 from ds_jax.structured.limits import Limits
 from ds_jax.structured.refusal import refused, shown
@@ -171,7 +171,7 @@ class _Reader:
         for name, each in members.items():
             at = f"{place}/{name.replace('~', '~0').replace('/', '~1')}"
             if is_pattern:
-                regex.check(name, KIND, f"#{at}")
+                name = ecma.translated(name, KIND, f"#{at}")
             out[name] = self._schema(each, at, depth + 1, merged)
         return out
 
@@ -187,7 +187,7 @@ class _Reader:
         if "required" in out:
             out["required"] = list(dict.fromkeys(out["required"]))
         if "pattern" in out:
-            regex.check(out["pattern"], KIND, f"#{place}/pattern")
+            out["pattern"] = ecma.translated(out["pattern"], KIND, f"#{place}/pattern")
         for keyword in ("minItems", "minLength", "minProperties"):
             if keyword in out:
                 out[keyword] = int(out[keyword])
@@ -199,7 +199,7 @@ class _Reader:
                 if out[keyword] >= keywords.UNBOUNDED:
                     del out[keyword]
         self._check_numbers(out, place)
-        self._check_format(out, place)
+        self._take_format(out, place)
         declares = "properties" in out or "patternProperties" in out
         open_ended = "additionalProperties" not in out and not ("allOf" in out or "$ref" in out)
         if self._strict and declares and open_ended and not merged:
@@ -215,16 +215,24 @@ class _Reader:
             if isinstance(value, int) and abs(value) > 2**53:
                 self._refuse(f"{shown(str(value))} is beyond 2**53", f"{place}/{keyword}")
 
-    def _check_format(self, out: dict[str, Any], place: str) -> None:
-        if "format" not in out or out["format"] in keywords.FORMATS:
+    def _take_format(self, out: dict[str, Any], place: str) -> None:
+        """Spells a format that the library takes too generously as a pattern."""
+        name = out.get("format")
+        if name is None or name in formats.OF_LIBRARY:
             return
         types: str | list[str] = out.get("type", "string")
+        known = formats.PATTERNS.get(name)
         if "string" in types:
-            known = ", ".join(sorted(keywords.FORMATS))
-            self._refuse(
-                f"the format {shown(out['format'])!r} cannot be enforced; allowed: {known}",
-                f"{place}/format",
-            )
+            if known is None:
+                allowed = ", ".join(sorted(formats.PATTERNS.keys() | formats.OF_LIBRARY))
+                self._refuse(
+                    f"the format {shown(name)!r} cannot be enforced; allowed: {allowed}",
+                    f"{place}/format",
+                )
+            if "pattern" in out:
+                out["allOf"] = [*out.get("allOf", ()), {"pattern": f"^{known}$"}]
+            else:
+                out["pattern"] = f"^{known}$"
         del out["format"]  # it speaks of strings only
 
     def _reference(self, reference: str, place: str, merged: bool) -> str:

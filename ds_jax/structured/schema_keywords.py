@@ -98,10 +98,5 @@ DRAFTS = tuple(
 )
 """Known values of `$schema`, without the `#` at the end."""
 
-FORMATS = frozenset(
-    {"date-time", "time", "date", "duration", "email", "hostname"} | {"ipv4", "ipv6", "uuid", "uri"}
-)
-"""Formats that are enforced; others are refused."""
-
 UNBOUNDED = 2**31
 """No output holds that many items or characters: such a maximum says nothing."""

@@ -252,3 +252,46 @@ def test_a_text_of_50_megabytes_is_refused_at_once(bounded):
 def test_limits_are_arguments():
     with pytest.raises(errors.RequestError, match="more than 3 subschemas"):
         grammar({"anyOf": [{}] * 5}, limits=Limits(schema_nodes=3))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "accepted", "refused"),
+    [
+        ("^.$", ["a", "é"], ["\n", "\r", "\u2028"]),
+        ("^\\s$", ["\ufeff", " ", "\u00a0"], ["\x85", "a"]),
+        ("^\\S$", ["a", "\x85"], ["\ufeff", " "]),
+        ("^[\\s]$", ["\ufeff"], ["\x85"]),
+        ("^[^\\s]$", ["\x85"], ["\ufeff"]),
+        ("^[\\S]$", ["\x85"], ["\ufeff", "\u2028"]),
+        ("^[^\\S]$", ["\ufeff"], ["\x85"]),
+        ("^[[&&~]$", ["[", "&", "~"], ["a"]),
+        ("^[a-c&&[b]]$", ["a]", "[]", "&]"], ["b", "a"]),
+        ("^\\d\\w$", ["1a"], ["١a", "1é"]),
+        ("b", ["abc", "\nb"], ["a"]),
+    ],
+)
+def test_patterns_have_the_meaning_of_the_standard(pattern, accepted, refused):
+    compiled = grammar({"type": "string", "pattern": pattern})
+    for text in accepted + refused:
+        spelled = json.dumps(text, ensure_ascii=False)
+        assert compiled.accepts(spelled) == (text in accepted), text
+
+
+@pytest.mark.parametrize("pattern", ["[]", "[^]a", "a{,3}", "[+--]"])
+def test_patterns_that_are_read_differently_are_refused(pattern):
+    assert "cannot be enforced; spell it out" in refusal({"pattern": pattern})
+
+
+@pytest.mark.parametrize("pattern", ["\\b", "(a)\\1", "(?!a)", "(?<=a)b"])
+def test_patterns_the_library_cannot_enforce_are_refused(pattern):
+    assert "not supported" in refusal({"pattern": pattern})
+
+
+def test_formats_are_never_wider_than_the_standard():
+    dated = grammar({"type": "string", "format": "date", "pattern": "^2"})
+    assert dated.accepts('"2024-02-29"') and dated.accepts('"2000-02-29"')
+    for text in ("2023-02-29", "2100-02-29", "1999-01-01", "2024-04-31"):
+        assert not dated.accepts(json.dumps(text)), text
+    host = grammar({"format": "hostname"})
+    assert host.accepts('"a-b.example"') and host.accepts("3")
+    assert not host.accepts('"' + "a" * 64 + '"')
