@@ -22,8 +22,8 @@ from ds_jax.recipe.prompt import PromptSegment
 from ds_jax.recipe.special_tokens import SpecialTokens
 
 _ALONE_CHARACTERS = 4096
-"""Prompts below this are encoded by the calling thread: on a busy machine, waking the threads of a
-batch takes longer than the work."""
+"""Below this the calling thread encodes: on a busy machine, waking the threads of a batch takes
+longer than the work. Above, a batch is faster even for one text, as it finds no offsets."""
 
 
 class TokenizerError(errors.ConfigError, RuntimeError):
@@ -177,11 +177,11 @@ class Tokenizer:
 
         For trusted text only; prompts are encoded by `encode_segments`.
         """
-        return self._full.encode(arguments.text("text", text), add_special_tokens=False).ids
+        return _encoded(self._full, [arguments.text("text", text)])[0]
 
     def encode_text(self, text: str) -> list[int]:
         """Encodes text in which control strings are ordinary text."""
-        return self._plain.encode(text, add_special_tokens=False).ids
+        return _encoded(self._plain, [text])[0]
 
     def encode_segments(self, segments: Iterable[PromptSegment]) -> list[int]:
         """Encodes a prompt; each text segment stands alone, no merge crosses a control token.
@@ -193,11 +193,7 @@ class Tokenizer:
         control_ids = {text: self.control_id(text) for text, special in segments if special}
         # Markup repeats the same few texts: each is encoded once.
         texts = list({text: None for text, special in segments if not special})
-        if sum(map(len, texts)) < _ALONE_CHARACTERS:
-            encoded = [self._plain.encode(text, add_special_tokens=False) for text in texts]
-        else:
-            encoded = self._plain.encode_batch_fast(texts, add_special_tokens=False)
-        ids_of = {text: one.ids for text, one in zip(texts, encoded, strict=True)}
+        ids_of = dict(zip(texts, _encoded(self._plain, texts), strict=True))
         ids: list[int] = []
         for text, special in segments:
             if special:
@@ -251,6 +247,13 @@ class Detokenizer:
     def finish(self) -> str:
         """What is left; an unfinished character becomes U+FFFD."""
         return self._decoder.decode(b"", final=True)
+
+
+def _encoded(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
+    """The ids of each text."""
+    if sum(map(len, texts)) < _ALONE_CHARACTERS:
+        return [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    return [one.ids for one in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def _byte_alphabet() -> dict[str, int]:
