@@ -3,8 +3,9 @@
 Decides which rows are sent and how they are padded. Never samples. In: matchers and their drafts.
 Out: packed rows with the logits rows they belong to, and where each draft is cut.
 
-Rows are filled side by side, without Python's lock; a matcher that still waits for its trigger
-fills its own. Sequences without a matcher cost nothing.
+With several threads the rows are filled side by side, without Python's lock; with one thread each
+matcher fills its own, which costs less than handing the work over. Sequences without a matcher cost
+nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ds_jax.structured.matcher import GrammarFault, Matcher, Rows
 from ds_jax.structured.vocabulary import BITS, Vocabulary
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
+    from llguidance import LLExecutor, LLMatcher
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Filler:
       vocabulary: of all grammars.
       buckets: ascending row counts; the last one holds the largest step.
       num_logits: rows of a step's logits.
-      threads: that fill masks.
+      threads: that fill masks; 1: the caller's.
     """
 
     def __init__(
@@ -83,19 +84,23 @@ class Filler:
         self._vocabulary = vocabulary
         self._buckets = tuple(buckets)
         self._num_logits = num_logits
-        self._executor = backend.make_executor(threads)
+        self._executor = backend.make_executor(threads) if threads > 1 else None
+        self._scratch = np.zeros((0, vocabulary.words), np.int32)
 
     def fill(self, jobs: Sequence[Job]) -> Filled:
-        """The rows of one step; the matchers are left as they are."""
+        """The rows of one step; the matchers are left as they are. Mutates its scratch memory."""
         starts, total = _starts(jobs)
-        rows = np.zeros((total, self._vocabulary.words), np.int32)
+        if total > len(self._scratch):
+            self._scratch = np.zeros((total, self._vocabulary.words), np.int32)
+        rows = self._scratch[:total]
         faults: dict[int, GrammarFault] = {}
         valid = [0] * len(jobs)
-        self._fill_inside(jobs, starts, rows)
+        if self._executor is not None:
+            self._fill_inside(self._executor, jobs, starts, rows)
         for index, job in enumerate(jobs):
             block = rows[starts[index] : starts[index] + 1 + len(job.draft_ids)]
             try:
-                if job.matcher.parser() is not None:
+                if self._executor is not None and job.matcher.parser() is not None:
                     valid[index] = self._cut(job, block)
                 else:
                     valid[index] = job.matcher.fill_rows(job.draft_ids, block)
@@ -104,7 +109,9 @@ class Filler:
                 job.matcher.close_rows(block)
         return self._padded(jobs, starts, rows, valid, faults)
 
-    def _fill_inside(self, jobs: Sequence[Job], starts: list[int], rows: Rows) -> None:
+    def _fill_inside(
+        self, executor: LLExecutor, jobs: Sequence[Job], starts: list[int], rows: Rows
+    ) -> None:
         single: list[tuple[LLMatcher, int]] = []
         drafted: list[tuple[LLMatcher, int, list[int]]] = []
         for start, job in zip(starts, jobs, strict=True):
@@ -117,9 +124,9 @@ class Filler:
                     single.append((parser, start))
         where = (rows.ctypes.data, 4 * self._vocabulary.words, len(rows))
         if single:
-            self._executor.unsafe_compute_mask_ptr(single, *where)
+            executor.unsafe_compute_mask_ptr(single, *where)
         if drafted:
-            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, *where)
+            executor.unsafe_compute_mask_ptr_with_draft_token(drafted, *where)
 
     def _before_end(self, job: Job) -> list[int]:
         """The drafts in front of an end token, which the parser is never given."""

@@ -144,7 +144,7 @@ class _Reader:
         match wanted:
             case keywords.SCHEMA:
                 return self._schema(value, place, depth + 1, merged)
-            case keywords.ITEMS if not isinstance(value, list):
+            case keywords.ITEMS if type(value) is not list:
                 return self._schema(value, place, depth + 1, merged)
             case keywords.SCHEMAS | keywords.SOME_SCHEMAS | keywords.ITEMS:
                 if not isinstance(value, list) or (wanted == keywords.SOME_SCHEMAS and not value):
@@ -294,7 +294,7 @@ def _fits(wanted: str, value: Any) -> bool:
         case keywords.TEXT:
             return isinstance(value, str)
         case keywords.VALUES:
-            return isinstance(value, list) and bool(value)
+            return isinstance(value, list) and value != []
         case _:
             return True
 

@@ -135,7 +135,7 @@ def test_masks_agree_with_what_is_accepted(data, compiled, tiny):
 @hypothesis.given(data=st.data())
 def test_rows_of_a_batch_are_those_of_each_sequence(data, compiled, tiny):
     """Drafts with wrong, end and control tokens, triggers inside the window: both ways agree."""
-    filler = Filler(tiny, bucket_sizes(64), num_logits=100)
+    filler = Filler(tiny, bucket_sizes(64), 100, threads=data.draw(st.sampled_from([1, 2])))
     end = think(tiny)
     jobs = []
     for number in range(data.draw(st.integers(0, 4))):
@@ -258,10 +258,12 @@ def test_a_parser_limit_ends_only_its_sequence(tiny):
         for _ in range(300):
             row(bad)
             bad.accept(tiny.encode("x")[0])
-    filled = Filler(tiny, bucket_sizes(8), num_logits=4).fill([Job(bad, [], 0), Job(good, [], 1)])
-    assert list(filled.faults) == [0]
-    assert ids(filled.rows[0].tobytes()) == [tiny.eos_id]
-    assert len(ids(filled.rows[1].tobytes())) > 26
+    for threads in (1, 2):
+        filler = Filler(tiny, bucket_sizes(8), num_logits=4, threads=threads)
+        filled = filler.fill([Job(bad, [], 0), Job(good, [], 1)])
+        assert list(filled.faults) == [0]
+        assert ids(filled.rows[0].tobytes()) == [tiny.eos_id]
+        assert len(ids(filled.rows[1].tobytes())) > 26
 
 
 def test_bucket_sizes_grow_to_the_largest_step():
