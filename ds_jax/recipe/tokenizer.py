@@ -152,22 +152,6 @@ class Tokenizer:
                 "prompts or give other spellings"
             ) from None
 
-    def check_control_tokens(self) -> None:
-        """Raises TokenizerError if any control token of a text prompt is missing."""
-        tokens = self.special_tokens
-        for token in (
-            tokens.bos,
-            tokens.eos,
-            tokens.thinking_start,
-            tokens.thinking_end,
-            tokens.system,
-            tokens.user,
-            tokens.assistant,
-            tokens.latest_reminder,
-            tokens.dsml,
-        ):
-            self.control_id(token)
-
     def find_control(self, token: str) -> int | None:
         """Id of a control string in the added vocabulary, or None."""
         return self._added.get(token)

@@ -107,7 +107,7 @@ def test_missing_control_string_is_named(tiny):
     data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] != "<｜System｜>"]
     stripped = tokenizer.Tokenizer(json.dumps(data))
     with pytest.raises(errors.ConfigError, match=r'"<｜System｜>" is not in the added vocabulary'):
-        stripped.check_control_tokens()
+        stripped.control_id("<｜System｜>")
 
 
 def test_broken_files_are_refused(tmp_path):
