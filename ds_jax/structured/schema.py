@@ -158,7 +158,7 @@ class _Reader:
             case _:
                 if not _fits(wanted, value):
                     self._wrong(value, wanted, place)
-                return value
+                return cast(Any, value)
 
     def _by_name(self, value: Any, place: str, depth: int, merged: bool) -> dict[str, Any]:
         if not isinstance(value, dict):
