@@ -95,9 +95,8 @@ class Pipeline:
                 f"max_context={context}: the model has max_position_embeddings={limit}; "
                 "ask for at most that"
             )
-        sizes = config.Engine(
-            max_sequences, context, chunk_tokens, **{"canonical": canonical} | dict(engine or {})
-        )
+        choice: dict[str, Any] = {"canonical": canonical} | dict(engine or {})
+        sizes = config.Engine(max_sequences, context, chunk_tokens, **choice)
         storage = config.Cache(choices.cache_format, page_tokens, **dict(cache or {}))
         config_rules.check_canonical(sizes, storage)
         name = fingerprint or secrets.token_bytes(32)
@@ -174,6 +173,7 @@ class Pipeline:
         params = loader.load(
             folder, model, weights=choices.weights, dtype=choices.dtype, mesh=devices
         )
+        options.setdefault("fingerprint", fingerprints.of_files(folder))
         return cls(
             model,
             params,
@@ -182,7 +182,7 @@ class Pipeline:
             mesh=mesh,
             numerics=numerics,
             platform=platform,
-            **{"fingerprint": fingerprints.of_files(folder)} | options,
+            **options,
         )
 
     def generate(
