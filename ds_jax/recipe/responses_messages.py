@@ -198,9 +198,9 @@ class MessageBuilder:
                 return ToolCall(item.call_id, responses_tools.TOOL_SEARCH, arguments)
 
     def _add_output(self, index: int, item: _Output, call_id: str) -> None:
-        # What a search found is read last, every other content first.
+        # What a function returned is read before the checks, every other content after them.
         message = None
-        if not isinstance(item, SearchOutputItem):
+        if isinstance(item, FunctionOutputItem):
             message = self._tool_message(index, item, call_id)
         _check_call_id(call_id, index)
         if call_id in self._answered:

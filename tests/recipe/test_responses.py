@@ -171,6 +171,18 @@ def test_an_image_of_the_assistant_is_refused_before_its_url_is_read():
 # Tools ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("function_call_output", "input[1].output[0]: input_image must have image_url or file_id"),
+        ("custom_tool_call_output", "No tool call found for tool output with call_id Z."),
+    ],
+)
+def test_images_of_custom_outputs_are_checked_after_their_call_is_found(kind, message):
+    item = {"type": kind, "call_id": "Z", "output": [{"type": "input_image"}]}
+    assert refusal([user(), item]) == message
+
+
 @pytest.mark.parametrize(("model", "name"), [(V41, "n::f"), (V4, "n__f")])
 def test_functions_in_namespaces_are_named_by_the_model_version(model, name):
     request = recipe.ResponsesRequest({"model": model, "input": "u", "tools": [
