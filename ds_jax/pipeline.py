@@ -52,7 +52,7 @@ class Pipeline:
       max_sequences: sequences a device holds at once.
       max_context: positions of a sequence, prompt and output together; None: the model's, at most
         4096.
-      chunk_tokens: prefill chunk lengths.
+      chunk_tokens: prefill chunk lengths; one of a page serves what a cached prefix leaves.
       scan_layers: scan over repeating layers; None: where the model is deep.
       cache_format: "packed", "dequantized" or "auto".
       page_tokens: tokens of a cache page.
@@ -76,7 +76,7 @@ class Pipeline:
         platform: str | None = None,
         max_sequences: int = 8,
         max_context: int | None = None,
-        chunk_tokens: tuple[int, ...] = (16, 64, 512),
+        chunk_tokens: tuple[int, ...] = (16, 64, 128, 512),
         scan_layers: bool | None = None,
         cache_format: str = "auto",
         page_tokens: int = 128,
