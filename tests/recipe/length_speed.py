@@ -1,8 +1,9 @@
-"""Time of the public functions against the length of their input, up to 4 MB.
+"""Time and memory of the public functions against the length of their input, up to 4 MB.
 
 `python -m tests.recipe.length_speed`: milliseconds at three lengths, each eight times the one
-before, the fastest of some rounds; and how many times longer the longest takes than the one before
-it. Linear is 8.
+before, the fastest of some rounds; how many times longer the longest takes than the one before it
+(linear is 8); and the peak of Python's memory in bytes for each byte of the two longest inputs
+(linear is the same number twice; what the tokenizer holds is not counted).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import functools
 import json
 import pathlib
 import time
+import tracemalloc
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -286,6 +288,15 @@ def seconds(job: Job, rounds: int) -> float:
     return best
 
 
+def peak_bytes(job: Job) -> int:
+    """The most memory that Python objects made by a job take at any time."""
+    tracemalloc.start()
+    job()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
+
+
 def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -295,12 +306,14 @@ def main() -> None:
     given = parser.parse_args()
     lengths = [given.longest // STEP**2, given.longest // STEP, given.longest]
     shown = [f"{length >> 10} KB" for length in lengths]
-    print(f"| ms | {' | '.join(shown)} | x |\n|---|---:|---:|---:|---:|")
+    print(f"| ms | {' | '.join(shown)} | x | memory |\n|---|---:|---:|---:|---:|---:|")
     for name, make in JOBS.items():
         if given.only in name:
             times = [seconds(make(length), given.rounds) * 1e3 for length in lengths]
             cells = " | ".join(f"{each:.1f}" for each in times)
-            print(f"| {name} | {cells} | {times[2] / times[1]:.1f} |", flush=True)
+            peaks = [peak_bytes(make(length)) / length for length in lengths[1:]]
+            growth = f"{times[2] / times[1]:.1f} | {peaks[0]:.0f}, {peaks[1]:.0f}"
+            print(f"| {name} | {cells} | {growth} |", flush=True)
 
 
 if __name__ == "__main__":
