@@ -2,7 +2,7 @@
 
 `python -m tests.recipe.length_speed`: milliseconds at three lengths, each eight times the one
 before, the fastest of some rounds; how many times longer the longest takes than the one before it
-(linear is 8); and the peak of Python's memory in bytes for each byte of the two longest inputs
+(linear is 8); and the peak of Python's memory in bytes for each byte of the two shorter inputs
 (linear is the same number twice; what the tokenizer holds is not counted).
 """
 
@@ -311,7 +311,7 @@ def main() -> None:
         if given.only in name:
             times = [seconds(make(length), given.rounds) * 1e3 for length in lengths]
             cells = " | ".join(f"{each:.1f}" for each in times)
-            peaks = [peak_bytes(make(length)) / length for length in lengths[1:]]
+            peaks = [peak_bytes(make(length)) / length for length in lengths[:2]]
             growth = f"{times[2] / times[1]:.1f} | {peaks[0]:.0f}, {peaks[1]:.0f}"
             print(f"| {name} | {cells} | {growth} |", flush=True)
 
