@@ -15,13 +15,22 @@ from hypothesis import HealthCheck, given, settings
 from ds_jax import recipe
 from tests.recipe import fuzzing, parse_cases, parse_outputs, strategies
 
-# Where a pattern of the library matches the empty string or ends inside a character, it panics.
+# Where a pattern of the library matches the empty string or ends inside a character, it panics, or
+# cuts the character and misses the stop string that begins with it.
 _PANIC = "PanicException"
 strange_case = functools.partial(parse_outputs.case, strange=True)
 
 
+def _is_cut_inside(case: dict[str, Any]) -> bool:
+    options = case["options"]
+    empty = options["special_tokens"].get("thinking_end") == ""
+    return empty and not all(stop[:1].isascii() for stop in options["stop_sequences"])
+
+
 def difference(case: dict[str, Any]) -> str | None:
     """What the two libraries say where they disagree."""
+    if _is_cut_inside(case):
+        return None
     reference = pytest.importorskip("deepseek_recipe", reason="needs deepseek-recipe 0.2.0")
     try:
         want = parse_cases.calls(reference, case)
