@@ -96,19 +96,20 @@ class StreamProcessor:
         """
         if type(chunk) is not InferenceChunk:
             chunk = arguments.record("chunk", chunk, InferenceChunk)
-        if self._state != "running":
+        running = self._state == "running"
+        if not running:
             self._check_open()
         kind = chunk._kind
         pieces: list[Piece] = []
-        if kind == "text":
-            pieces = [(chunk._value, TEXT, chunk._extra, None)]
-        elif kind == "tokens":
+        if kind == "tokens":
             pieces = self._decoded(chunk._value, chunk._extra)
             if not pieces:
                 return []
-        begun = None if self._state == "running" else self._begin(chunk)
+        elif kind == "text":
+            pieces = [(chunk._value, TEXT, chunk._extra, None)]
+        begun = [] if running else self._begin(chunk)
         events = self._end(_REASONS[chunk._value]) if kind == "finish" else self._read(pieces)
-        return events if begun is None else [*begun, *events]
+        return [*begun, *events] if begun else events
 
     def finish(self) -> list[Any]:
         """Ends the input; the finish reason is "stop" if the backend gave none.
