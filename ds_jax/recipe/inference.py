@@ -102,7 +102,7 @@ class InferenceChunk:
           logprobs: for each id its log probability and the alternatives as (id, log probability);
             their number is checked when the chunk is processed.
         """
-        ids = tuple(token_ids if type(token_ids) is list else _list("token_ids", token_ids))
+        ids = tuple(_list("token_ids", token_ids))
         for value in ids:
             if type(value) is not int or not 0 <= value <= _MAX_ID:
                 ids = tuple(arguments.count("token_ids", each, _MAX_ID) for each in ids)
