@@ -160,9 +160,14 @@ def conversation(length: int, messages: int) -> recipe.Conversation:
 
 
 def render_job(encoding: Any, messages: int, length: int) -> Job:
-    """Renders a conversation."""
+    """Renders a conversation and reads the prompt."""
     made = conversation(length, messages)
-    return lambda: encoding.render_conversation(made)
+
+    def work() -> None:
+        rendered = encoding.render_conversation(made)
+        assert rendered.prompt and rendered.special_ranges, "the prompt is spelled when it is read"
+
+    return work
 
 
 def explain_job(length: int) -> Job:
