@@ -60,17 +60,24 @@ def productive(rules: Rules) -> Rules:
 
 
 def _ends(value: ex.Expression, alive: set[str]) -> bool:
+    return _matches(value, alive, characters=True)
+
+
+def _matches(value: ex.Expression, known: set[str], *, characters: bool) -> bool:
+    """Whether some text matches, given the rules for which that is known and whether a character
+    counts as such a text.
+    """
     match value:
         case ex.Characters():
-            return True
+            return characters
         case ex.Name():
-            return value.name in alive
+            return value.name in known
         case ex.Sequence():
-            return all(_ends(each, alive) for each in value.parts)
+            return all(_matches(each, known, characters=characters) for each in value.parts)
         case ex.Choice():
-            return any(_ends(each, alive) for each in value.parts)
+            return any(_matches(each, known, characters=characters) for each in value.parts)
         case ex.Repeat():
-            return value.low == 0 or _ends(value.part, alive)
+            return value.low == 0 or _matches(value.part, known, characters=characters)
 
 
 def _pruned(value: ex.Expression, alive: set[str]) -> ex.Expression:
@@ -106,17 +113,7 @@ def nullable(rules: Rules) -> set[str]:
 
 def is_nullable(value: ex.Expression, empty: set[str]) -> bool:
     """Whether the empty text matches, given the rules that it matches."""
-    match value:
-        case ex.Characters():
-            return False
-        case ex.Name():
-            return value.name in empty
-        case ex.Sequence():
-            return all(is_nullable(each, empty) for each in value.parts)
-        case ex.Choice():
-            return any(is_nullable(each, empty) for each in value.parts)
-        case ex.Repeat():
-            return value.low == 0 or is_nullable(value.part, empty)
+    return _matches(value, empty, characters=False)
 
 
 def expanded(rules: Rules, most: int) -> Rules:

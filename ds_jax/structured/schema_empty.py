@@ -14,6 +14,8 @@ import collections
 from collections.abc import Iterator
 from typing import Any, cast
 
+from ds_jax.structured import schema_parts
+
 _PREFIX = "#/$defs/"
 
 
@@ -45,16 +47,6 @@ def without_empty(schema: dict[str, Any]) -> dict[str, Any] | bool:
     }
 
 
-def _subschemas(schema: dict[str, Any]) -> Iterator[Any]:
-    for keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
-        yield from schema.get(keyword, ())
-    for keyword in ("properties", "patternProperties"):
-        yield from schema.get(keyword, {}).values()
-    for keyword in ("items", "additionalProperties"):
-        if keyword in schema:
-            yield schema[keyword]
-
-
 def _references(schema: Any) -> Iterator[str]:
     stack = [schema]
     while stack:
@@ -63,7 +55,7 @@ def _references(schema: Any) -> Iterator[str]:
             items = cast("dict[str, Any]", value)
             if "$ref" in items:
                 yield items["$ref"].removeprefix(_PREFIX)
-            stack.extend(_subschemas(items))
+            stack.extend(schema_parts.each(items))
 
 
 def _has_value(schema: Any, alive: set[str]) -> bool:
@@ -114,17 +106,9 @@ def _pruned(schema: Any, alive: set[str]) -> Any:
         return False
     if isinstance(schema, bool):
         return schema
-    out = dict(cast("dict[str, Any]", schema))
-    for keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
-        if keyword in out:
-            out[keyword] = [_pruned(each, alive) for each in out[keyword]]
+    parts = cast("dict[str, Any]", schema)
+    out = schema_parts.replaced(parts, lambda part: _pruned(part, alive))
     for keyword in ("anyOf", "oneOf"):
         if keyword in out:
             out[keyword] = [each for each in out[keyword] if each is not False]
-    for keyword in ("properties", "patternProperties"):
-        if keyword in out:
-            out[keyword] = {name: _pruned(each, alive) for name, each in out[keyword].items()}
-    for keyword in ("items", "additionalProperties"):
-        if keyword in out:
-            out[keyword] = _pruned(out[keyword], alive)
     return out

@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, cast
 
+from ds_jax.structured import schema_parts
+
 _PREFIX = "#/$defs/"
 _MOST_BRANCHES = 256
 
@@ -27,17 +29,8 @@ def as_any_of(schema: dict[str, Any]) -> dict[str, Any]:
 def _rewritten(schema: Any, definitions: dict[str, Any]) -> Any:
     if not isinstance(schema, dict):
         return schema
-    out = dict(cast("dict[str, Any]", schema))
-    for keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
-        if keyword in out:
-            out[keyword] = [_rewritten(each, definitions) for each in out[keyword]]
-    for keyword in ("properties", "patternProperties"):
-        if keyword in out:
-            members = out[keyword].items()
-            out[keyword] = {name: _rewritten(each, definitions) for name, each in members}
-    for keyword in ("items", "additionalProperties"):
-        if keyword in out:
-            out[keyword] = _rewritten(out[keyword], definitions)
+    parts = cast("dict[str, Any]", schema)
+    out = schema_parts.replaced(parts, lambda part: _rewritten(part, definitions))
     if "oneOf" in out and "anyOf" not in out and _are_disjoint(out["oneOf"], definitions):
         out["anyOf"] = out.pop("oneOf")
     return out

@@ -91,18 +91,23 @@ def deltas(chunks: Iterable[Any], **options: Any) -> list[Any]:
     return made
 
 
-def parse(chunks: Iterable[Any], **options: Any) -> Parsed:
-    """The parsed output."""
-    made = deltas(chunks, **options)
+def calls_in(made: Iterable[Any]) -> tuple[tuple[str, str], ...]:
+    """The calls that deltas tell, as (name, arguments)."""
     calls: list[tuple[str, str]] = []
     for delta in made:
         if isinstance(delta, CallStart):
             calls.append((delta.name, ""))
         elif isinstance(delta, CallArguments):
             calls[-1] = (calls[-1][0], calls[-1][1] + delta.text)
+    return tuple(calls)
+
+
+def parse(chunks: Iterable[Any], **options: Any) -> Parsed:
+    """The parsed output."""
+    made = deltas(chunks, **options)
     reasoning = "".join(d.text for d in made if isinstance(d, ReasoningDelta))
     content = "".join(d.text for d in made if isinstance(d, ContentDelta))
-    return Parsed(reasoning, content, tuple(calls), made[-1])
+    return Parsed(reasoning, content, calls_in(made), made[-1])
 
 
 def cuts(output: S) -> Iterator[list[S]]:

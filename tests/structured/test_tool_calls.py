@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ds_jax import errors, recipe, structured
 from ds_jax.recipe import conversation as conv
 from ds_jax.recipe import dsml
-from ds_jax.recipe.deltas import CallArguments, CallStart
 from ds_jax.recipe.inference import InferenceChunk
 from ds_jax.recipe.parse import ParsingOptions
 from ds_jax.recipe.prompt import PromptBuilder
@@ -262,10 +261,4 @@ def parsed(ids: list[int], tokenizer) -> list[tuple[str, str]]:
     stream = StreamProcessor(parsing.Recorder(False), options, tokenizer)
     made = stream.push(InferenceChunk.tokens(ids))
     made += stream.push(InferenceChunk.finish(recipe.InferenceFinishReason.Stop))
-    calls: list[tuple[str, str]] = []
-    for delta in made:
-        if isinstance(delta, CallStart):
-            calls.append((delta.name, ""))
-        elif isinstance(delta, CallArguments):
-            calls[-1] = (calls[-1][0], calls[-1][1] + delta.text)
-    return calls
+    return list(parsing.calls_in(made))
