@@ -26,6 +26,7 @@ from ds_jax.errors import DsJaxError, RequestError, StepError
 from ds_jax.kvcache import explain
 from ds_jax.records import FinishReason, GenerateRequest, ImageSpan, TokenEvent
 
+DRAINS = "the engine drains: it takes no more requests; ask another replica"
 STUCK_S = 0.002  # how long a loop in which nothing runs waits before it looks at the clock again
 
 
@@ -109,12 +110,12 @@ class Engine:
 
     def wait_until_drained(self, timeout_s: float | None = None) -> bool:
         """The same for callers that may block; False: some are still under way."""
-        self._worker.refusal = "the engine drains: it takes no more requests; ask another replica"
+        self._worker.drain()
         return self._worker.idle.wait(timeout_s)
 
     def resume(self) -> None:
-        """Takes requests again after a drain."""
-        self._worker.refusal = None
+        """Takes requests again after a drain; an engine that is closed or has failed stays so."""
+        self._worker.draining = False
 
     def close(self) -> None:
         """Cancels what is under way and ends the thread; nothing can be submitted afterwards."""
@@ -240,7 +241,8 @@ class _Worker:
 
     def __init__(self, loop: Loop):
         self.loop = loop
-        self.refusal: str | None = None
+        self.draining = False
+        self.over: str | None = None  # why it will never run anything again
         self.idle = threading.Event()
         self.idle.set()
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -251,8 +253,9 @@ class _Worker:
     def submit(self, submit: Submit, sink: Sink) -> None:
         name = submit.request.request_id
         with self._lock:
-            if self.refusal is not None:
-                raise RequestError(self.refusal, status=503, code="unavailable")
+            refusal = self.over or (DRAINS if self.draining else None)
+            if refusal is not None:
+                raise RequestError(refusal, status=503, code="unavailable")
             if name in self._sinks:
                 raise _taken(name)
             self._sinks[name] = sink
@@ -266,9 +269,13 @@ class _Worker:
         if request_id in self._sinks:
             self._inbox.put(Cancel(request_id))
 
+    def drain(self) -> None:
+        with self._lock:  # whoever was let in before is waited for
+            self.draining = True
+
     def stop(self) -> None:
         with self._lock:
-            self.refusal = "the engine is closed"
+            self.over = self.over or "the engine is closed"
             thread = self._thread
         self._inbox.put(None)
         if thread is not None and thread is not threading.current_thread():
@@ -280,8 +287,8 @@ class _Worker:
                 pass
             self._end_all(FinishReason.CANCELLED, None)
         except Exception as error:
-            self.refusal = f"the engine has failed ({type(error).__name__}: {error}); restart it"
-            self._end_all(FinishReason.ERROR, StepError(self.refusal))
+            self.over = f"the engine has failed ({type(error).__name__}: {error}); restart it"
+            self._end_all(FinishReason.ERROR, StepError(self.over))
             raise
 
     def _turn(self) -> bool:

@@ -173,6 +173,43 @@ def test_a_closed_engine_takes_nothing() -> None:
         closed.generate(PROMPTS[:1], GREEDY)
 
 
+def test_a_closed_engine_does_not_resume() -> None:
+    closed = replicas.replica()
+    closed.close()
+    closed.engine.resume()
+    assert refusal(closed) == "the engine is closed"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_engine_that_fails_tells_everybody_and_does_not_resume(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed = replicas.replica()
+
+    def fails(*_: object) -> None:
+        raise AssertionError("two owners of a page")
+
+    monkeypatch.setattr(failed.loop.scheduler, "schedule", fails)
+    for events in run(failed, requests(PROMPTS, GREEDY)):
+        assert "two owners of a page" in str(events[-1].error)
+    assert failed.engine.wait_until_drained()
+    failed.engine.resume()
+    assert "the engine has failed" in refusal(failed)
+
+
+def refusal(pipeline: Pipeline) -> str:
+    """Why the engine takes no request; does not wait for one that it takes."""
+
+    async def main() -> str:
+        try:
+            pipeline.engine.submit(*requests(PROMPTS[:1], GREEDY))
+        except RequestError as error:
+            return str(error)
+        return "none"
+
+    return asyncio.run(main())
+
+
 def test_out_of_memory_names_the_setting_to_lower() -> None:
     with pytest.raises(ConfigError, match=r"lower pages=1,099,511,627,776 first"):
         replicas.replica(cache={"pages": 2**40})
