@@ -247,7 +247,8 @@ class _Worker:
         self.idle.set()
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
-        self._lock = threading.Lock()
+        # a stream may be collected, and so aborted, in whatever thread holds the lock
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
 
     def submit(self, submit: Submit, sink: Sink) -> None:
@@ -266,8 +267,9 @@ class _Worker:
                 self._thread.start()
 
     def abort(self, request_id: str) -> None:
-        if request_id in self._sinks:
-            self._inbox.put(Cancel(request_id))
+        with self._lock:  # in front of the next request of the same id
+            if request_id in self._sinks:
+                self._inbox.put(Cancel(request_id))
 
     def drain(self) -> None:
         with self._lock:  # whoever was let in before is waited for

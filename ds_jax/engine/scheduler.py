@@ -79,7 +79,7 @@ class Scheduler:
         """Takes what has happened and plans the next step.
 
         Args:
-          events: in any order, but results in the order of plans.
+          events: in the order they happened, results in that of plans.
           now_s: seconds on any clock that does not go back.
 
         Complexity: linear in running sequences and new tokens.
@@ -112,12 +112,14 @@ class Scheduler:
     # Events ---------------------------------------------------------------------------------------
 
     def _apply(self, plan: Plan, events: list[Event], now_s: float) -> None:
-        """A cancelled request counts as cancelled even if its last token is here as well."""
+        """A cancelled request counts as cancelled even if its last token is here as well.
+
+        A cancel is for what was submitted in front of it: its id may be in use again behind it.
+        """
         for event in events:
             if isinstance(event, Submit):
                 self._submit(plan, event, now_s)
-        for event in events:
-            if isinstance(event, Cancel) and event.request_id in self._live:
+            elif isinstance(event, Cancel) and event.request_id in self._live:
                 self._end(plan, self._live[event.request_id], FinishReason.CANCELLED)
         for event in events:
             if isinstance(event, StepResult):

@@ -374,6 +374,14 @@ def test_a_cancel_wins_over_a_last_token_that_comes_with_it() -> None:
     assert not driver.tokens["a"]
 
 
+def test_a_late_cancel_spares_the_next_request_of_the_same_id() -> None:
+    driver = Driver(limits())
+    driver.cancel("a")
+    driver.submit("a", [1, 2, 3], params=FREE)
+    driver.run()
+    assert driver.final["a"].finish_reason is FinishReason.LENGTH
+
+
 def test_unknown_cancels_are_ignored() -> None:
     driver = Driver(limits())
     driver.cancel("nobody")
