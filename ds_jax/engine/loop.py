@@ -26,7 +26,7 @@ from ds_jax.engine.plan import Event, Plan, StepFailed, StepResult
 from ds_jax.engine.reports import Report
 from ds_jax.engine.runner import Runner
 from ds_jax.engine.scheduler import Scheduler
-from ds_jax.records import GenerateRequest, TokenEvent, TokenLogprob
+from ds_jax.records import GenerateRequest, TokenEvent
 
 IN_FLIGHT = 2
 MOST_EXECUTIONS = 4  # of a plan at once, where devices talk: too many can deadlock virtual ones
@@ -82,7 +82,7 @@ class Loop:
         self._events: list[Event] = []  # found while launching, for the next plan
         self._draining = False  # the last plan had no rows
         self._widest = (0, 0)  # context and sequences of this busy period
-        self._prompt_logprobs: dict[str, list[TokenLogprob | None]] = {}
+        self._prompt_logprobs: reports.PromptLogprobs = {}
 
     @property
     def is_idle(self) -> bool:

@@ -16,6 +16,7 @@ from ds_jax.engine import controls, packing
 from ds_jax.engine.launches import Launch, is_scored
 from ds_jax.engine.plan import Chunk
 from ds_jax.engine.runner import Runner
+from ds_jax.engine.sequence import State
 from ds_jax.engine.step import StepOutput
 from ds_jax.records import TokenEvent, TokenLogprob
 
@@ -62,25 +63,24 @@ def ask(runner: Runner, step: Launch, output: StepOutput) -> tuple[StepOutput, l
         found.append(Report(output.report, readers=readers))
     scored = [c for c in step.chunks if is_scored(c) and not c.sequence.emitted]
     if scored:
-        words, first = (
-            output.scores,
-            {c.sequence: c.sequence.rank * step.key.tokens for c in scored},
-        )
         if step.key.flat:
             words = runner.score_rows(output.logits, [row.next_id for row in rows], places)
-            starts = [(row.rank, row.slot) for row in rows]
-            first = {
-                c.sequence: places[starts.index((c.sequence.rank, c.sequence.slot))] for c in scored
-            }
+            slots = [(row.rank, row.slot) for row in rows]
+            first = [places[slots.index((c.sequence.rank, c.sequence.slot))] for c in scored]
+        else:
+            words, first = output.scores, [c.sequence.rank * step.key.tokens for c in scored]
         assert words is not None, "a prompt that is scored runs in a step that scores"
-        found.append(Report(words, chunks=tuple((first[c.sequence], c) for c in scored)))
+        found.append(Report(words, chunks=tuple(zip(first, scored, strict=True))))
     return output, found
 
 
 def read(
     reports: Many[Report], readers: int, prompts: PromptLogprobs
 ) -> list[list[TokenLogprob] | None]:
-    """Log probabilities of each reader. Adds those of prompts to `prompts`."""
+    """Log probabilities of each reader. Adds those of prompts to `prompts`.
+
+    Not those of sequences that have ended: no event would take them out again.
+    """
     out: list[list[TokenLogprob] | None] = [None] * readers
     for report in reports:
         words: np.ndarray = jax.device_get(report.words)
@@ -88,6 +88,8 @@ def read(
         for row, reader, top in report.readers:
             out[reader] = [controls.token_logprob(words[row], top)]
         for first, chunk in report.chunks:
+            if chunk.sequence.state is State.ENDED:
+                continue
             _score(words[first:], chunk, prompts)
     return out
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from ds_jax import Pipeline, SamplingParams
+from ds_jax.engine.plan import Cancel, Submit
+from ds_jax.records import FinishReason, TokenEvent
 from ds_jax.testing import prompt
 from tests.engine import replicas
 
@@ -15,6 +17,7 @@ PROMPT = prompt(37, seed=1)  # two chunks
 ASKED = SamplingParams(
     max_tokens=4, temperature=0, ignore_eos=True, top_logprobs=2, prompt_logprobs=1
 )
+PLAIN = dataclasses.replace(ASKED, top_logprobs=None, prompt_logprobs=None)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["chunks", "canonical"])
@@ -23,12 +26,11 @@ def pipeline(request: pytest.FixtureRequest) -> Pipeline:
 
 
 def test_log_probabilities_are_those_of_the_scores(pipeline: Pipeline) -> None:
-    plain = dataclasses.replace(ASKED, top_logprobs=None, prompt_logprobs=None)
     # neighbours that ask for nothing, before and behind
     asked = [
-        *replicas.requests([prompt(9, seed=2)], plain),
+        *replicas.requests([prompt(9, seed=2)], PLAIN),
         *replicas.requests([PROMPT], ASKED),
-        *replicas.requests([prompt(30, seed=3)], plain),
+        *replicas.requests([prompt(30, seed=3)], PLAIN),
     ]
     before, found, behind = replicas.run(pipeline, asked)
     assert all(e.logprob is None and e.prompt_logprobs is None for e in [*before, *behind])
@@ -47,3 +49,19 @@ def test_log_probabilities_are_those_of_the_scores(pipeline: Pipeline) -> None:
         assert abs(event.logprob.logprob - row[event.token_id]) < 1e-4
         assert [i for i, _ in event.logprob.top] == np.argsort(-row, kind="stable")[:2].tolist()
     assert [e.prompt_logprobs for e in found[1:]] == [None] * 3
+
+
+def test_a_cancelled_prompt_leaves_nothing_to_the_next_request_of_its_id(
+    pipeline: Pipeline,
+) -> None:
+    """The engine's thread waits; the loop is turned by hand, so that the cancel hits a flight."""
+    (request,) = replicas.requests([PROMPT], ASKED)
+    told: list[TokenEvent] = []
+    for events in ([Submit(request, 0)], [], [Cancel(request.request_id)]):
+        pipeline.loop.turn(events, told.extend)
+    assert not pipeline.loop.is_idle, "its last step is still in flight"
+    while not pipeline.loop.is_idle:
+        pipeline.loop.turn([], told.extend)
+    assert [e.finish_reason for e in told] == [FinishReason.CANCELLED]
+    (events,) = replicas.run(pipeline, [dataclasses.replace(request, params=PLAIN)])
+    assert all(e.prompt_logprobs is None for e in events)
