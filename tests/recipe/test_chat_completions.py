@@ -92,8 +92,29 @@ def test_body_may_be_values_text_or_bytes_and_is_not_changed():
 
 @pytest.mark.parametrize("effort", [True, 0, 101, "turbo", 3.5, [], {}])
 def test_effort_of_another_type_is_refused(effort):
-    with pytest.raises(ValueError, match=r"^invalid request body: (unknown|invalid)"):
+    with pytest.raises(ValueError, match=r"^invalid request body: (unknown|invalid)") as caught:
         convert(reasoning_effort=effort)
+    assert caught.value.path == "reasoning_effort"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("effort", "v41", "v4"),
+    [
+        ("low", "Reasoning Effort: 50 (", None),
+        (None, "Reasoning Effort: 75 (", "Reasoning Effort: Absolute maximum "),
+        ("high", "Reasoning Effort: 75 (", "Reasoning Effort: Absolute maximum "),
+        ("max", "Reasoning Effort: 100 (", "Reasoning Effort: Beyond maximum "),
+    ],
+)
+def test_each_effort_has_its_own_words_in_the_prompt(effort, v41, v4):
+    for model, encoding, words in (
+        (V41, recipe.DeepseekV41Encoding(), v41),
+        (V4, recipe.DeepseekV4Encoding(), v4),
+    ):
+        conversation = convert(model=model, reasoning_effort=effort).conversation
+        prompt = encoding.render_conversation(conversation).prompt
+        assert prompt.count("Reasoning Effort: ") == (words is not None)
+        assert words is None or words in prompt
 
 
 def test_model_names_are_listed_in_byte_order():
@@ -166,6 +187,14 @@ def test_prefix_decides_where_parsing_begins(content, reasoning, stage):
     encoding = recipe.DeepseekV41Encoding()
     prompt = encoding.render_conversation(converted.conversation).prompt
     assert prompt.endswith(f"<think>{reasoning or ''}" + (f"</think>{content}" if content else ""))
+
+
+@pytest.mark.parametrize("model", [V41, V4])
+def test_last_assistant_message_without_prefix_is_a_finished_turn(model):
+    conversation = convert((USER, assistant("The answer is")), model=model).conversation
+    encoding = recipe.DeepseekV41Encoding() if model == V41 else recipe.DeepseekV4Encoding()
+    prompt = encoding.render_conversation(conversation).prompt
+    assert prompt.endswith("The answer is<｜end▁of▁sentence｜><｜Assistant｜><think>")
 
 
 def test_prefix_must_be_last_and_alone():

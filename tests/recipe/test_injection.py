@@ -158,6 +158,23 @@ def test_a_typed_image_token_is_no_image(version: str):
     assert TOKENIZER.control_id(token) not in ENCODINGS[version].encode(made)
 
 
+@pytest.mark.parametrize("model", ["DeepSeek-V4-Pro", "DeepSeek-V4.1-Flash"])
+@pytest.mark.parametrize("typed", ["<image>", CONTROLS["image"]])
+def test_an_image_tag_in_a_system_text_is_accepted_in_every_protocol(model: str, typed: str):
+    text = f"Never output {typed} tags"
+    user = {"role": "user", "content": "u"}
+    system = {"role": "system", "content": text}
+    encoding = ENCODINGS["v41" if "4.1" in model else "v4"]
+    for request in (
+        recipe.ChatCompletionRequest({"model": model, "messages": [system, user]}),
+        recipe.ResponsesRequest({"model": model, "input": [user], "instructions": text}),
+        recipe.MessagesRequest({"model": model, "messages": [user], "system": text}),
+    ):
+        made = request.convert(recipe.ConversionOptions()).conversation
+        assert text in encoding.render_conversation(made).prompt
+        assert TOKENIZER.control_id(CONTROLS["image"]) not in encoding.encode(made)
+
+
 @pytest.mark.parametrize("version", ENCODINGS)
 def test_a_continued_answer_ends_inside_its_open_reasoning(version: str):
     """A prefix without visible text leaves the reasoning open; with text it does not."""

@@ -163,8 +163,9 @@ def test_control_strings_in_every_field_add_no_control_tokens():
 
 @pytest.mark.parametrize("effort", [True, 0, 101, 3.5, "ultra-high", {}, []])
 def test_effort_of_another_kind_is_refused(effort):
-    with pytest.raises(ValueError, match="invalid request body: "):
+    with pytest.raises(ValueError, match="invalid request body: ") as caught:
         convert([user(text("x"))], output_config={"effort": effort})
+    assert caught.value.path == "output_config.effort"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_last_assistant_message_is_a_finished_turn():

@@ -107,6 +107,8 @@ def test_reasoning_comes_first_with_and_without_tools(tools: bool):
         made = deltas(chunks, thinking_initial_stage=START, parse_tool_calls=tools)
         kinds = [type(delta) for delta in made if not isinstance(delta, Finished)]
         assert kinds == sorted(kinds, key=[ReasoningDelta, ContentDelta].index)
+        parsed = parse(chunks, thinking_initial_stage=START, parse_tool_calls=tools)
+        assert (parsed.reasoning, parsed.content) == ("why", "because")
 
 
 def test_json_after_reasoning_is_content():
@@ -191,14 +193,27 @@ def test_stop_strings_do_not_act_in_reasoning_or_calls():
 @pytest.mark.parametrize("rest", ["ST", "</thi", "\n\n<", "\n\n<｜DSML", "a\n"])
 def test_what_was_held_for_a_marker_is_told_at_the_end(rest: str):
     for chunks in cuts(f"text{rest}"):
-        for stage in (None, START):
+        for stage, want in ((None, ("", f"text{rest}")), (START, (f"text{rest}", ""))):
             parsed = parse(chunks, thinking_initial_stage=stage, stop_sequences=["STOP"])
-            assert parsed.reasoning + parsed.content == f"text{rest}"
+            assert (parsed.reasoning, parsed.content) == want
 
 
-def test_held_text_at_the_end_goes_where_its_stage_says():
-    parsed = parse([block(V41, ("f", [("k", "true", 'a"</')])).split("</｜")[0]])
-    assert parsed.calls == (("f", '{"k": "a\\"</'),)
+@FORMS
+@pytest.mark.parametrize("rest", ["</", "ST", "\n\n<", "</thi"])
+def test_text_held_in_an_argument_at_the_end_is_of_the_argument(form: str, rest: str):
+    opened = block(form, ("f", [("k", "true", 'a"')])).split("</｜")[0]
+    for chunks in cuts(opened + rest):
+        parsed = parse(chunks, stop_sequences=["STOP"])
+        assert (parsed.content, parsed.calls[0][0]) == ("", "f")
+        assert json.loads(parsed.calls[0][1] + '"}') == {"k": f'a"{rest}'}
+
+
+@FORMS
+def test_a_part_of_a_stop_string_before_a_marker_is_text(form: str):
+    for chunks in cuts(f"hm ST\n{END}\nx ST\n\n{block(form, ('f', []))}"):
+        parsed = parse(chunks, thinking_initial_stage=START, stop_sequences=["STOP", "ST\n\n\n"])
+        assert (parsed.reasoning, parsed.content) == ("hm ST", "x ST")
+        assert parsed.calls == (("f", "{}"),)
 
 
 def test_only_what_may_become_a_marker_is_held():

@@ -168,6 +168,13 @@ def test_an_image_of_the_assistant_is_refused_before_its_url_is_read():
     assert refusal(items) == "input[0]: Image in assistant message is unsupported"
 
 
+@pytest.mark.parametrize("effort", [True, 0, 101, "turbo", 3.5, [], {}])
+def test_effort_of_another_type_is_refused(effort):
+    with pytest.raises(ValueError, match="invalid request body: ") as caught:
+        convert("u", reasoning={"effort": effort})
+    assert caught.value.path == "reasoning.effort"  # pyright: ignore[reportAttributeAccessIssue]
+
+
 # Tools ---------------------------------------------------------------------------------------
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import pathlib
 from typing import Any
 
 import pytest
 
+import ds_jax
 from ds_jax import recipe
 from ds_jax.recipe import marker_match
-from ds_jax.recipe.deltas import ContentDelta, Finished, ReasoningDelta, TokenLogprob
+from ds_jax.recipe.deltas import CallStart, ContentDelta, Finished, ReasoningDelta, TokenLogprob
 from ds_jax.recipe.detokenize import TokenPieces
 from ds_jax.recipe.inference import InferenceChunk, InferenceFinishReason, PromptUsage
 from ds_jax.recipe.parse import ParsingOptions, ThinkingInitialStage
@@ -30,6 +32,8 @@ from tests.recipe.parsing import (
     tokenizer,
 )
 
+# Its vocabulary has tokens that end in newlines.
+TINY = pathlib.Path(next(iter(ds_jax.__path__))) / "assets" / "tiny" / "tokenizer.json"
 # Ids of the recorded tokenizer: three bytes of "｜", a control token, one outside the vocabulary.
 FIRST, SECOND, THIRD = 171, 121, 250
 USER = 504
@@ -102,6 +106,20 @@ def test_newlines_of_any_origin_before_a_marker_are_dropped():
     assert (parsed.reasoning, parsed.content) == ("a", "b")
 
 
+@pytest.mark.parametrize("form", [V4, V41], ids=["v4", "v41"])
+def test_newlines_in_the_token_of_a_full_stop_before_a_block_are_dropped(form: str):
+    merged = recipe.Tokenizer.from_file(TINY)
+    sizes = range(merged.vocab_size)
+    stop = next(i for i in sizes if merged.token_bytes(i) == b".\n\n")
+    ids = [*merged.encode("Done"), stop, *merged.encode(block(form, ("f", [])))]
+    for chunks in cuts(ids):
+        stream = StreamProcessor(Recorder(), ParsingOptions(), merged)
+        made = [one for chunk in chunks for one in stream.push(InferenceChunk.tokens(chunk))]
+        made += stream.push(InferenceChunk.finish(InferenceFinishReason.Stop))
+        assert "".join(one.text for one in made if isinstance(one, ContentDelta)) == "Done."
+        assert [one.name for one in made if isinstance(one, CallStart)] == ["f"]
+
+
 def test_other_control_tokens_are_shown_and_match_no_stop_string():
     chunks = [[A, USER, B]]
     for stop in ("<｜User｜>", "User", "a<", ">b"):
@@ -168,6 +186,20 @@ def test_each_delta_has_the_log_probabilities_of_its_whole_piece():
         ReasoningDelta("a\n<", run),
         ContentDelta("b", (logprob("b", -5.0),)),
     ]
+
+
+def test_log_probabilities_end_with_the_chunk_that_a_stop_string_ends():
+    ids = tokenizer().encode("xSTOPy")
+    alternatives = [(A, -5.0), (B, -6.0)]
+    for chunks in cuts(ids):
+        given = [(chunk, [(-1.0, alternatives)] * len(chunk)) for chunk in chunks]
+        made = deltas(given, with_tokenizer=True, stop_sequences=["STOP"])
+        told = "".join(entry.token for delta in made[:-1] for entry in delta.logprobs)
+        read = tokenizer().decode(ids[: num_tokens(made)])
+        assert "".join(texts(made)) == "x"
+        assert read.startswith(told) and read.rstrip("y") == "xSTOP"
+        if all(len(chunk) <= 1 for chunk in chunks):
+            assert (told, read) == ("x", "xSTOP")
 
 
 def test_log_probabilities_of_alternatives_and_broken_characters():
