@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ds_jax.errors import ConfigError, RequestError
+from ds_jax.errors import ConfigError, DsJaxError, RequestError
 from ds_jax.records import FinishReason, SamplingParams, Usage
 
 if TYPE_CHECKING:
@@ -87,7 +87,11 @@ class Session:
         self.requests = pipeline.requests(inputs, params)
 
     def run(self, output: str) -> None:
-        """Prints results to stdout: "text" or "jsonl"; progress and statistics to stderr."""
+        """Prints results to stdout: "text" or "jsonl"; progress and statistics to stderr.
+
+        Raises:
+          RequestError, StepError: why a request was refused or failed; the others are printed.
+        """
         if output == "text" and len(self.prompts) == 1 and self.pipeline.tokenizer is not None:
             self._stream()
         else:
@@ -99,20 +103,25 @@ class Session:
         assert self.pipeline.tokenizer is not None, "streaming text needs a tokenizer"
         detokenizer = self.pipeline.tokenizer.detokenizer(skip_control=self.skip_control)
         for event in self.pipeline.events(self.requests):
-            self.clock.token(self.pipeline.runner.compile_s)
             if event.token_id is not None:
+                self.clock.token(self.pipeline.runner.compile_s)
                 print(detokenizer.push([event.token_id]), end="", flush=True)
+            if event.error is not None:
+                raise event.error
         print(detokenizer.finish(), flush=True)
 
     def _collect(self, output: str) -> None:
         ids: list[list[int]] = [[] for _ in self.requests]
         reasons: list[FinishReason | None] = [None] * len(self.requests)
         shown = 0
+        errors: list[DsJaxError] = []
         bar = Progress(len(self.requests))
         for event in self.pipeline.events(self.requests):
-            self.clock.token(self.pipeline.runner.compile_s)
             number = int(event.request_id)
+            if event.error is not None:
+                errors.append(event.error)
             if event.token_id is not None:
+                self.clock.token(self.pipeline.runner.compile_s)
                 ids[number].append(event.token_id)
             reasons[number] = event.finish_reason
             bar.show(sum(r is not None for r in reasons), self.clock.tokens)
@@ -121,6 +130,8 @@ class Session:
                 self._print(output, shown, ids[shown], reason)
                 shown += 1
         bar.clear()
+        if errors:
+            raise errors[0]
 
     def _print(self, output: str, index: int, ids: list[int], reason: FinishReason) -> None:
         tokenizer = self.pipeline.tokenizer

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 import ds_jax
 from ds_jax import records, terminal
+from ds_jax.errors import DsJaxError, StepError
 from ds_jax.recipe import conversation, render
 from ds_jax.recipe.tokenizer import Tokenizer
 
@@ -22,9 +23,10 @@ class _Pipeline:
 
     runner = type("Runner", (), {"compile_s": 0.0})
 
-    def __init__(self, answer: str):
+    def __init__(self, answer: str, errors: Mapping[str, DsJaxError] | None = None):
         self.tokenizer = Tokenizer.from_file(str(TINY / "tokenizer.json"))
         self.answer = self.tokenizer.encode(answer)
+        self.errors = errors or {}
 
     def chat_prompt(self, message: str, *, thinking: bool) -> list[int]:
         turn = conversation.Conversation(
@@ -41,8 +43,11 @@ class _Pipeline:
         for request in requests:
             for index, token in enumerate(self.answer):
                 yield records.TokenEvent(request.request_id, index, token, None)
-            stop = records.FinishReason.STOP
-            yield records.TokenEvent(request.request_id, len(self.answer), None, stop)
+            error = self.errors.get(request.request_id)
+            reason = records.FinishReason.STOP if error is None else records.FinishReason.ERROR
+            yield records.TokenEvent(
+                request.request_id, len(self.answer), None, reason, error=error
+            )
 
 
 def shown(
@@ -74,3 +79,26 @@ def test_the_end_of_reasoning_is_shown_where_it_was_asked_for(
     tokenizer = Tokenizer.from_file(str(TINY / "tokenizer.json"))
     prompt = tokenizer.decode(request.prompt_token_ids)
     assert prompt.endswith("<think>" if thinking else "</think>")
+
+
+@pytest.mark.parametrize("prompts", [["one"], ["one", "two"]])
+def test_an_error_ends_the_session_once_the_others_are_shown(
+    capsys: pytest.CaptureFixture[str], prompts: list[str]
+) -> None:
+    pipeline: Any = _Pipeline("ones", {"0": StepError("the device is gone")})
+    session = terminal.Session(
+        pipeline, prompts, records.SamplingParams(), chat=True, clock=terminal.Clock()
+    )
+    with pytest.raises(StepError, match="the device is gone"):
+        session.run("text")
+    assert capsys.readouterr().out.count("ones") == len(prompts)
+
+
+def test_only_tokens_count_as_tokens() -> None:
+    pipeline: Any = _Pipeline("ones first")
+    clock = terminal.Clock()
+    session = terminal.Session(
+        pipeline, ["one", "two"], records.SamplingParams(), chat=True, clock=clock
+    )
+    session.run("text")
+    assert clock.tokens == 2 * len(pipeline.answer)
