@@ -122,7 +122,12 @@ class Runner:
         return Runner(model, numerics, self.mesh, self.params, self.tables, engine, cache)
 
     def reset(self) -> None:
-        """A zeroed state, after a step has failed: whatever the device held is lost."""
+        """A zeroed state, after a step has failed: whatever the device held is lost.
+
+        The old arrays go first: memory holds them once.
+        """
+        for array in jax.tree.leaves(self.state):
+            array.delete()
         self.state = self._make_state()
         self.states.reset()
         self.sampler.reset()

@@ -73,6 +73,7 @@ class Sampler:
 
     def reset(self) -> None:
         """Zeroed counts, after a step has failed."""
+        self.counts.delete()
         self.counts = self._zeros()
 
     def warm_up(self, rows: int, recent: jax.Array) -> None:

@@ -71,13 +71,9 @@ class StateStore:
             self._store = self._store.lower(self.rings, state.cache.window, nothing).compile()
             self._restore = self._restore.lower(state.cache.window, self.rings, nothing).compile()
 
-    @property
-    def num_bytes(self) -> int:
-        """Of all ranks."""
-        return self.rings.nbytes
-
     def reset(self) -> None:
         """Zeros: everything stored is lost."""
+        self.rings.delete()
         self.rings = self._zeros()
 
     def save(self, state: step.State, copies: Sequence[Copy]) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import jax
+import numpy as np
 import pytest
 
 from ds_jax import Pipeline, SamplingParams
@@ -102,6 +103,21 @@ def test_a_step_that_raises_ends_its_sequences_alone(
     pipeline.loop.scheduler.check_integrity()
 
 
+def test_a_reset_never_holds_two_states(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = pipeline.runner
+    make, old = runner._make_state, jax.tree.leaves(runner.state)
+
+    def made():
+        assert all(array.is_deleted() for array in old)
+        return make()
+
+    monkeypatch.setattr(runner, "_make_state", made)
+    runner.reset()
+    assert not any(np.asarray(array).any() for array in jax.tree.leaves(runner.state))
+
+
 def test_streams_of_an_event_loop(pipeline: Pipeline) -> None:
     wanted = [tokens(events) for events in run(pipeline, requests(PROMPTS, GREEDY))]
 
@@ -190,8 +206,8 @@ def test_an_engine_that_fails_tells_everybody_and_does_not_resume(
         raise AssertionError("two owners of a page")
 
     monkeypatch.setattr(failed.loop.scheduler, "schedule", fails)
-    for events in run(failed, requests(PROMPTS, GREEDY)):
-        assert "two owners of a page" in str(events[-1].error)
+    (events,) = run(failed, requests(PROMPTS[:1], GREEDY))
+    assert "two owners of a page" in str(events[-1].error)
     assert failed.engine.wait_until_drained()
     failed.engine.resume()
     assert "the engine has failed" in refusal(failed)
