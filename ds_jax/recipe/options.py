@@ -41,7 +41,9 @@ class ReasoningContentBehavior(NamedEnum):
     FillEmpty = 0
     """Their reasoning becomes an empty string."""
     Reject = 1
-    """The request is refused where the reasoning has to come back."""
+    """The request is refused where the reasoning has to come back; Chat Completions still takes an
+    empty string.
+    """
 
 
 class EncryptedContentBehavior(NamedEnum):
