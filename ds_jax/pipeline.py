@@ -11,6 +11,7 @@ import functools
 import itertools
 import pathlib
 import secrets
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -133,6 +134,7 @@ class Pipeline:
         )
         self._calls = itertools.count()
         self._scorer: Runner | None = None
+        self._scoring = threading.Lock()  # it has one cache
 
     @classmethod
     def from_checkpoint(
@@ -190,7 +192,8 @@ class Pipeline:
     ) -> list[GenerateResult]:
         """Continues prompts: texts, or lists of token ids.
 
-        Returns: one result a prompt, in order.
+        Returns: one result a prompt, in order; a sequence whose step fails ends alone, with an
+          `error`.
         Raises: RequestError naming the prompt: empty, too long, or an id out of range.
         """
         if isinstance(prompts, str) or (prompts and isinstance(prompts[0], (int, np.integer))):
@@ -215,6 +218,7 @@ class Pipeline:
             usage=last.usage or Usage(len(request.prompt_token_ids), len(ids)),
             logprobs=logprobs if request.params.top_logprobs is not None else None,
             prompt_logprobs=events[0].prompt_logprobs,
+            error=last.error,
         )
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[str]:
@@ -254,11 +258,15 @@ class Pipeline:
         return self.tokenizer.encode_segments(render.render(turn).segments)
 
     def score(self, token_ids: Sequence[int]) -> Float[np.ndarray, "T V"]:
-        """Teacher-forced float32 logits of every position; in a cache of its own."""
+        """Teacher-forced float32 logits of every position; in a cache of its own.
+
+        Threads that score at the same time wait for each other.
+        """
         (request,) = self.requests([token_ids], SamplingParams(max_tokens=1), room=0)
-        if self._scorer is None:
-            self._scorer = self.runner.with_one_slot()
-        return scoring.score(self._scorer, request.prompt_token_ids)
+        with self._scoring:
+            if self._scorer is None:
+                self._scorer = self.runner.with_one_slot()
+            return scoring.score(self._scorer, request.prompt_token_ids)
 
     def trace(self, token_ids: Sequence[int]) -> dict[str, np.ndarray]:
         """Named intermediates of one forward pass without a cache: see `tracing.trace`."""
@@ -315,7 +323,10 @@ class Pipeline:
         return self.tokenizer.decode(token_ids, skip_control=True)
 
     def warm_up(self) -> int:
-        """Compiles every program that generating can need; returns how many steps that are."""
+        """Compiles every program that generating can need; returns how many steps that are.
+
+        To be called while nothing is under way: it shares the runner with the engine's thread.
+        """
         count = self.runner.warm_up()
         self.loop.is_warm = True
         return count

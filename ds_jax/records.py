@@ -228,7 +228,7 @@ class GenerateResult:
     """A finished request; `token_ids` and `text` leave out the token that ended it.
 
     `logprobs` has one entry a token and `prompt_logprobs` one a token of the prompt (None for the
-    first), where they were asked for.
+    first), where they were asked for. `error`: why the sequence failed, with `FinishReason.ERROR`.
     """
 
     text: str
@@ -237,6 +237,7 @@ class GenerateResult:
     usage: Usage
     logprobs: tuple[TokenLogprob, ...] | None = None
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    error: DsJaxError | None = None
 
 
 def _check_int(name: str, value: object, low: int, high: int | None, also: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Iterator
 
@@ -103,6 +104,18 @@ def test_a_step_that_raises_ends_its_sequences_alone(
     pipeline.loop.scheduler.check_integrity()
 
 
+def test_a_result_says_why_its_sequence_failed(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(pipeline.runner, "start", fails)
+    (result,) = pipeline.generate(PROMPTS[:1], GREEDY)
+    assert result.finish_reason is FinishReason.ERROR
+    assert isinstance(result.error, StepError) and "the device is gone" in str(result.error)
+
+
 def test_a_reset_never_holds_two_states(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +185,14 @@ def test_threads_share_a_pipeline(pipeline: Pipeline) -> None:
     for thread in threads:
         thread.join()
     assert found == {n: wanted for n in range(3)}
+
+
+def test_threads_score_at_the_same_time(pipeline: Pipeline) -> None:
+    wanted = [pipeline.score(ids) for ids in PROMPTS]
+    with concurrent.futures.ThreadPoolExecutor(len(PROMPTS)) as threads:
+        found = list(threads.map(pipeline.score, PROMPTS))
+    for one, expected in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, expected)
 
 
 def test_scoring_leaves_cached_prefixes_alone(pipeline: Pipeline) -> None:
