@@ -28,6 +28,20 @@ def replica(**options: Any) -> Pipeline:
     return tiny_pipeline(model, **sizes | options)
 
 
+def one_layer(**options: Any) -> Pipeline:
+    """A window layer alone: few sizes, short compilations."""
+    model = tiny_model(
+        num_hidden_layers=1,
+        compress_ratios=(0,),
+        kv_source_layer_ids=(),
+        index_source_layer_ids=(),
+        candidate_source_layer_id=None,
+        engram_layer_ids=(),
+        engram_num_embeddings=(),
+    )
+    return tiny_pipeline(model, token_map=None, chunk_tokens=(16,), **options)
+
+
 def requests(
     prompts: Sequence[Sequence[int]], params: SamplingParams, **fields: Any
 ) -> list[GenerateRequest]:

@@ -6,14 +6,15 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 from ds_jax import Pipeline, SamplingParams
 from ds_jax.errors import RequestError
 from ds_jax.records import GenerateRequest, TokenEvent
-from ds_jax.testing import prompt, tiny_model, tiny_pipeline
+from ds_jax.testing import prompt
+from tests.engine import replicas
+from tests.engine.replicas import tokens
 from tests.oracles import sampling as oracle
 
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12, "ignore_eos": True}
@@ -39,18 +40,7 @@ EVERYTHING: tuple[dict[str, Any], ...] = (
 @pytest.fixture(scope="module")
 def pipeline() -> Iterator[Pipeline]:
     """One window layer; 3 slots that share the pages of 1.5 contexts; warm."""
-    model = tiny_model(
-        num_hidden_layers=1,
-        compress_ratios=(0,),
-        kv_source_layer_ids=(),
-        index_source_layer_ids=(),
-        candidate_source_layer_id=None,
-        engram_layer_ids=(),
-        engram_num_embeddings=(),
-    )
-    made = tiny_pipeline(
-        model, token_map=None, max_sequences=3, chunk_tokens=(16,), cache={"pages": 6}
-    )
+    made = replicas.one_layer(max_sequences=3, cache={"pages": 6})
     made.warm_up()
     yield made
     made.close()
@@ -71,10 +61,6 @@ def run(pipeline: Pipeline, asked: Sequence[GenerateRequest]) -> dict[str, list[
         assert event.error is None, event.error
         events[event.request_id].append(event)
     return events
-
-
-def tokens(events: Sequence[TokenEvent]) -> list[int]:
-    return [e.token_id for e in events if e.token_id is not None]
 
 
 def test_greedy_tokens_are_the_most_likely_ones_of_the_formulas(pipeline: Pipeline) -> None:
@@ -151,21 +137,11 @@ def test_prompt_logprobs_are_those_of_the_model(pipeline: Pipeline, length: int)
     assert result.logprobs is None
 
 
-def test_no_mix_of_requests_compiles_anything(pipeline: Pipeline) -> None:
-    seen: list[str] = []
-
-    def listen(event: str, duration: float, **_: object) -> None:
-        if event.startswith("/jax/core/compile/"):
-            seen.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        for number in range(4):
-            mixed = [*EVERYTHING[number:], *EVERYTHING[:number]]
-            run(pipeline, requests(mixed[: 3 + 2 * number], first=1 + 5 * number))
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-    assert not seen
+def test_no_mix_of_requests_compiles_anything(pipeline: Pipeline, compilations: list[str]) -> None:
+    for number in range(4):
+        mixed = [*EVERYTHING[number:], *EVERYTHING[:number]]
+        run(pipeline, requests(mixed[: 3 + 2 * number], first=1 + 5 * number))
+    assert not compilations
 
 
 def test_a_request_that_cannot_be_sampled_is_refused_alone(pipeline: Pipeline) -> None:
