@@ -33,7 +33,7 @@ from ds_jax.sampling import sample
 
 NEWEST, FROM_DEVICE, ADDRESS = 6, 7, 8
 HEADER = ADDRESS + controls.WORDS
-NO_SLOT = 2**30  # a row that only pads the batch
+NO_SLOT = controls.NOWHERE  # of a row that only pads the batch
 
 
 @dataclasses.dataclass(frozen=True)

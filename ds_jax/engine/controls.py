@@ -36,7 +36,7 @@ TEMPERATURE = 2  # its word
 _BIAS = WORDS + 7  # where the bias starts
 FULL_WORDS = _BIAS + 2 * MAX_LOGIT_BIAS
 COUNTED, REPORTED = 1, 2  # flags
-NOWHERE = 2**30  # a slot or token id that no array has
+NOWHERE = 2**30  # a slot, handle or token id that no array has
 GREEDY_BELOW = 1e-5  # a lower temperature is greedy: logits over it would not be finite
 LARGEST = 1e9  # a higher temperature is this one: draws are uniform either way
 

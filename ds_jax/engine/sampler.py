@@ -18,10 +18,9 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, UInt16
 
 from ds_jax.engine import controls
+from ds_jax.engine.step import SPLIT, over_ranks
 from ds_jax.sampling import full
-from ds_jax.sharding.mesh import AXES
 
-SPLIT = P(AXES)
 COUNT = jnp.uint16
 
 
@@ -69,7 +68,7 @@ class Sampler:
         )
         self.counts: jax.Array = self._zeros()
         self._programs: dict[int, Any] = {}
-        self._replace = self._over_ranks(replace_row, (SPLIT, SPLIT, P()), SPLIT, donate=0)
+        self._replace = over_ranks(replace_row, mesh, (SPLIT, SPLIT, P()), SPLIT, donate=0)
 
     def reset(self) -> None:
         """Zeroed counts, after a step has failed."""
@@ -103,7 +102,7 @@ class Sampler:
         """The program for so many rows a rank; compiles a new one."""
         if rows not in self._programs:
             split = (SPLIT,) * 5
-            jitted = self._over_ranks(run, split, (SPLIT,) * 3, donate=(2, 3))
+            jitted = over_ranks(run, self.mesh, split, (SPLIT,) * 3, donate=(2, 3))
             total = self.ranks * rows
             logits, plain, words = (
                 jax.ShapeDtypeStruct((total, *width), dtype, sharding=self._split)
@@ -116,10 +115,3 @@ class Sampler:
             lowered = jitted.lower(logits, plain, self.counts, recent, words)
             self._programs[rows] = lowered.compile()
         return self._programs[rows]
-
-    def _over_ranks(self, function: Any, in_specs: Any, out_specs: Any, *, donate: Any) -> Any:
-        if self.ranks > 1:
-            function = jax.shard_map(
-                function, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
-            )
-        return jax.jit(function, donate_argnums=donate)

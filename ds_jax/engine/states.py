@@ -19,12 +19,11 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int
 
-from ds_jax.engine import step
+from ds_jax.engine import controls, step
 from ds_jax.engine.plan import Copy
 from ds_jax.sharding.mesh import AXES
 
 RINGS = P(None, AXES)  # layers, then slots or handles of all ranks
-NOWHERE = 2**30  # a slot or handle that no array has
 
 
 def store(rings: jax.Array, window: jax.Array, pairs: Int[Array, "n pair"]) -> jax.Array:
@@ -58,11 +57,12 @@ class StateStore:
         window = state.cache.window
         shape = (layers, capacity * self.ranks, *window.shape[2:])
         sharding = NamedSharding(mesh, RINGS)
-        self._pairs = NamedSharding(mesh, P(AXES))
+        self._pairs = NamedSharding(mesh, step.SPLIT)
         self._zeros: Any = jax.jit(lambda: jnp.zeros(shape, window.dtype), out_shardings=sharding)
         self.rings: jax.Array = self._zeros()
-        self._store = _over_ranks(store, mesh)
-        self._restore = _over_ranks(restore, mesh)
+        specs = (RINGS, RINGS, step.SPLIT)
+        self._store = step.over_ranks(store, mesh, specs, RINGS, donate=0)
+        self._restore = step.over_ranks(restore, mesh, specs, RINGS, donate=0)
 
     def warm_up(self, state: step.State) -> None:
         """Compiles both directions."""
@@ -98,16 +98,8 @@ class StateStore:
         ]
 
     def _pack(self, mine: Sequence[Sequence[Copy]]) -> np.ndarray:
-        out = np.full((self.ranks, self.most, 2), NOWHERE, np.int32)
+        out = np.full((self.ranks, self.most, 2), controls.NOWHERE, np.int32)
         for rank, copies in enumerate(mine):
             for number, copy in enumerate(copies):
                 out[rank, number] = copy.slot, copy.handle
         return out.reshape(self.ranks * self.most, 2)
-
-
-def _over_ranks(copy: Any, mesh: Mesh) -> Any:
-    if mesh.size > 1:
-        copy = jax.shard_map(
-            copy, mesh=mesh, in_specs=(RINGS, RINGS, P(AXES)), out_specs=RINGS, check_vma=False
-        )
-    return jax.jit(copy, donate_argnums=0)

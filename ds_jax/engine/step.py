@@ -134,18 +134,29 @@ def build(
     Sharding: packed rows of rank r are rows r * B to (r + 1) * B. The state is donated.
     """
     run = functools.partial(step, ctx, layout, key)
-    if mesh.size == 1:
-        return jax.jit(run, donate_argnums=2)
-    shapes = jax.eval_shape(functools.partial(init_state, ctx, layout))
-    states = state_specs(shapes)
-    mapped = jax.shard_map(
-        run,
-        mesh=mesh,
-        in_specs=(param_specs, P(), states, SPLIT),
-        out_specs=(states, SPLIT),
-        check_vma=False,
-    )
-    return jax.jit(mapped, donate_argnums=2)
+    states = state_specs(jax.eval_shape(functools.partial(init_state, ctx, layout)))
+    return over_ranks(run, mesh, (param_specs, P(), states, SPLIT), (states, SPLIT), donate=2)
+
+
+def over_ranks(
+    function: Callable[..., Any],
+    mesh: Mesh | AbstractMesh,
+    in_specs: Any,
+    out_specs: Any,
+    *,
+    donate: int | tuple[int, ...],
+) -> Any:
+    """A function of one rank, jitted for all ranks of the mesh.
+
+    Args:
+      in_specs, out_specs: PartitionSpecs of arguments and results.
+      donate: numbers of donated arguments.
+    """
+    if mesh.size > 1:
+        function = jax.shard_map(
+            function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+        )
+    return jax.jit(function, donate_argnums=donate)
 
 
 def state_maker(ctx: Context, layout: caches.Layout, mesh: Mesh) -> Callable[[], State]:

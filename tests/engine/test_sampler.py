@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding
 
-from ds_jax.engine import controls, sampler
+from ds_jax.engine import controls, sampler, step
 from ds_jax.records import SamplingParams
 from ds_jax.sharding import mesh as meshes
 
@@ -27,20 +27,20 @@ def logits() -> np.ndarray:
 
 def run(mesh: Mesh, logits: np.ndarray, ranks: range) -> list[np.ndarray]:
     """Two steps of these ranks: recent ids, tokens, reports and counts."""
-    split = NamedSharding(mesh, sampler.SPLIT)
+    split = NamedSharding(mesh, step.SPLIT)
     made = sampler.Sampler(mesh, SLOTS, V)
     recent = jax.device_put(jnp.zeros((len(ranks) * SLOTS, 2), jnp.int32), split)
     plain = jax.device_put(jnp.full(len(ranks) * ROWS, 60, jnp.int32), split)
     for number, rank in enumerate(ranks):
         made.remember(number, (rank + 1) % SLOTS, *HISTORY)
     out: list[np.ndarray] = []
-    for step in range(2):
+    for number in range(2):
         rows = [(rank, n) for rank in ranks for n in range(ROWS - (rank == 3))]  # one is padding
         words = controls.pack_full(
             [PARAMS[n] for _, n in rows],
             [rank * 10 + n for rank, n in rows],
             [(rank + 1 + n) % SLOTS for rank, n in rows],
-            [7 + step] * len(rows),
+            [7 + number] * len(rows),
             [(rank - ranks[0]) * ROWS + n for rank, n in rows],
             len(ranks) * ROWS,
         )
@@ -58,7 +58,7 @@ def test_ranks_sample_like_single_devices_and_do_not_talk(logits: np.ndarray) ->
     for number, found in enumerate(together):
         np.testing.assert_array_equal(found, np.concatenate([parts[number] for parts in alone]))
     recent = jax.ShapeDtypeStruct(
-        (RANKS * SLOTS, 2), jnp.int32, sharding=NamedSharding(mesh, sampler.SPLIT)
+        (RANKS * SLOTS, 2), jnp.int32, sharding=NamedSharding(mesh, step.SPLIT)
     )
     text = sampler.Sampler(mesh, SLOTS, V).program(ROWS, recent).as_text()
     for name in ("all-reduce", "all-gather", "all-to-all", "collective-permute"):
