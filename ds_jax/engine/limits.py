@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from ds_jax import config
+from ds_jax.engine.buckets import pages_for
 from ds_jax.errors import ConfigError
 from ds_jax.kvcache import replay
 
@@ -30,6 +31,12 @@ def replay_rule(model: config.Model, cache: config.Cache) -> replay.Rule:
         keep_tokens=cache.keep_tokens,
         bounded=cache.bounded_replay,
     )
+
+
+def pages(engine: config.Engine, cache: config.Cache) -> int:
+    """Pages of a rank: every slot can hold a whole context, unless they are given."""
+    each = pages_for(engine.max_context, cache.page_tokens)
+    return engine.max_sequences * each if cache.pages is None else cache.pages
 
 
 def snapshots(engine: config.Engine, cache: config.Cache) -> int:
@@ -117,7 +124,6 @@ class Limits:
         Args:
           choices: further fields.
         """
-        each = -(-engine.max_context // cache.page_tokens)
         longest = min(engine.chunk_tokens[-1], engine.max_context)
         step_tokens = engine.step_tokens or longest + engine.max_sequences
         if engine.canonical and engine.step_tokens is None:  # a step is some runs of one program
@@ -129,7 +135,7 @@ class Limits:
         return cls(
             ranks=ranks,
             slots=engine.max_sequences,
-            pages=engine.max_sequences * each if cache.pages is None else cache.pages,
+            pages=pages(engine, cache),
             page_tokens=cache.page_tokens,
             max_context=engine.max_context,
             step_tokens=step_tokens,
@@ -154,7 +160,7 @@ class Limits:
 
     def pages_for(self, positions: int) -> int:
         """Pages that hold so many positions."""
-        return -(-positions // self.page_tokens)
+        return pages_for(positions, self.page_tokens)
 
     def chunk_stop(
         self, start: int, target: int, cuts: tuple[int, ...], room: int, *, first: bool

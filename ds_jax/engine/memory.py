@@ -31,11 +31,13 @@ def named(
     except (RuntimeError, ValueError, MemoryError, OverflowError) as error:
         if not is_out_of_memory(error):
             raise
-        pages = "pages" if cache.pages is not None else "max_context"
+        name, value = "pages", cache.pages
+        if value is None:
+            name, value = "max_context", engine.max_context
         raise ConfigError(
             f"{ranks} x {layout.num_slots} slots, {layout.num_pages:,} pages of "
             f"{layout.page_tokens} tokens and {limits.snapshots(engine, cache):,} stored states "
-            f"do not fit into memory; lower {pages}={_value(engine, cache, pages):,} first, then "
+            f"do not fit into memory; lower {name}={value:,} first, then "
             f"max_sequences={engine.max_sequences:,} or snapshots"
         ) from error
 
@@ -44,7 +46,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether the runtime or the host says that memory is short."""
     text = str(error)
     return isinstance(error, (MemoryError, OverflowError)) or any(w in text for w in EXHAUSTED)
-
-
-def _value(engine: config.Engine, cache: config.Cache, name: str) -> int:
-    return cache.pages or engine.max_context if name == "pages" else engine.max_context

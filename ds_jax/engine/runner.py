@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from ds_jax import config
 from ds_jax.engine import batch as batches
 from ds_jax.engine import controls, limits, memory, sampler, states, step
-from ds_jax.engine.buckets import Buckets, StepKey, pages_for
+from ds_jax.engine.buckets import Buckets, StepKey
 from ds_jax.engine.plan import Copy
 from ds_jax.models import cache as caches
 from ds_jax.models import deepseek_v41, engram
@@ -43,16 +43,15 @@ def make_context(model: config.Model, numerics: config.Numerics, mesh: Any) -> C
 
 
 def make_layout(engine: config.Engine, cache: config.Cache) -> caches.Layout:
-    """Sizes of one rank's cache: every slot can hold a whole context, unless pages are given.
+    """Sizes of one rank's cache.
 
     Rows of one sequence that share a flat step are written before any of them reads: the rings are
     wider by so many.
     """
-    pages = pages_for(engine.max_context, cache.page_tokens)
     together = engine.canonical_rows if engine.canonical else 1
     return caches.Layout(
         num_slots=engine.max_sequences,
-        num_pages=engine.max_sequences * pages if cache.pages is None else cache.pages,
+        num_pages=limits.pages(engine, cache),
         page_tokens=cache.page_tokens,
         backtrack=cache.max_backtrack + together,
         packed=cache.format == "packed",
