@@ -32,15 +32,17 @@ def of(
 
 
 def of_files(folder: pathlib.Path) -> bytes:
-    """A name of a checkpoint's weights: names and sizes of its shards, and samples of each.
+    """A name of a checkpoint's weights: names and sizes of its shards, their headers and samples.
 
-    A sample holds the header, so every tensor's name, type and place counts.
+    With the headers every tensor's name, type and place counts.
     """
     digest = hashlib.blake2b(digest_size=32)
     for path in sorted(folder.glob("*.safetensors")):
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+            digest.update(file.read(header))
             for at in (0, size // 2, max(size - SAMPLE_BYTES, 0)):
                 file.seek(at)
                 digest.update(file.read(SAMPLE_BYTES))
