@@ -81,7 +81,6 @@ class Pipeline:
         scan_layers: bool | None = None,
         cache_format: str = "auto",
         page_tokens: int = 128,
-        canonical: bool = False,
         engine: Mapping[str, Any] | None = None,
         cache: Mapping[str, Any] | None = None,
         fingerprint: bytes | None = None,
@@ -96,9 +95,8 @@ class Pipeline:
                 f"max_context={context}: the model has max_position_embeddings={limit}; "
                 "ask for at most that"
             )
-        choice: dict[str, Any] = {"canonical": canonical} | dict(engine or {})
-        sizes = config.Engine(max_sequences, context, chunk_tokens, **choice)
-        storage = config.Cache(choices.cache_format, page_tokens, **dict(cache or {}))
+        sizes = config.Engine(max_sequences, context, chunk_tokens, **(engine or {}))
+        storage = config.Cache(choices.cache_format, page_tokens, **(cache or {}))
         config_rules.check_canonical(sizes, storage)
         name = fingerprint or secrets.token_bytes(32)
         limits = Limits.plan(
