@@ -63,8 +63,8 @@ class Engine:
 
         Returns: its events as they come; leaving the stream before its end aborts the request.
         Raises:
-          RequestError: its id is that of a request under way, the replica cannot sample as asked,
-            or the engine takes no more.
+          RequestError: its id is that of a request under way, the model has no such token, the
+            replica cannot sample as asked, or the engine takes no more.
         """
         loop = asyncio.get_running_loop()
         with self._lock:
@@ -83,6 +83,8 @@ class Engine:
         """Sends requests off and yields their events, blocking, sequences interleaved.
 
         Leaving the iterator before its end aborts what is left.
+
+        Raises: RequestError as `submit` does; what was sent before is aborted.
         """
         sink = _Queue()
         left: set[str] = set()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 import jax
 
-from ds_jax.engine import controls, launches, reports, stats
+from ds_jax.engine import controls, launches, reports, stats, vocabulary
 from ds_jax.engine.launches import Launch
 from ds_jax.engine.limits import Limits
 from ds_jax.engine.packing import Packer
@@ -95,8 +95,9 @@ class Loop:
         return self._draining and not self._flights and not self._events
 
     def check(self, request: GenerateRequest) -> None:
-        """Raises RequestError for what this replica cannot sample; any thread may ask."""
+        """Raises RequestError for ids and sampling this replica cannot have; any thread may ask."""
         rule, model = self.scheduler.limits.rule, self.runner.context.model
+        vocabulary.check_ids(request.prompt_token_ids, "the prompt", model.vocab_size)
         controls.check(request.params, model.vocab_size, skips_rows=rule.mode != "off")
 
     def turn(self, events: Iterable[Event], deliver: Callable[[list[TokenEvent]], None]) -> None:

@@ -77,11 +77,16 @@ def check_prompt(
             param="prompt",
             code="context_length_exceeded",
         )
+    check_ids(ids, where, model.vocab_size)
+
+
+def check_ids(ids: Sequence[int], where: str, vocab_size: int) -> None:
+    """Raises RequestError for ids that the model does not have; `ids` holds at least one."""
     low, high = min(ids), max(ids)
-    if low < 0 or high >= model.vocab_size:
+    if low < 0 or high >= vocab_size:
         wrong = low if low < 0 else high
         raise RequestError(
-            f"{where}: token id {wrong} is out of range; ids go from 0 to {model.vocab_size - 1}",
+            f"{where}: token id {wrong} is out of range; ids go from 0 to {vocab_size - 1}",
             param="prompt",
         )
 

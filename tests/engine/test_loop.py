@@ -203,6 +203,12 @@ def test_scoring_leaves_cached_prefixes_alone(pipeline: Pipeline) -> None:
     assert result.usage.cached_tokens == 32
 
 
+def test_a_prompt_of_unknown_ids_never_reaches_a_step(pipeline: Pipeline) -> None:
+    params = SamplingParams(max_tokens=2, temperature=0, presence_penalty=1.0)
+    with pytest.raises(RequestError, match="the prompt: token id 96 is out of range"):
+        run(pipeline, requests([[0, 96]], params))
+
+
 def test_a_closed_engine_takes_nothing() -> None:
     closed = replicas.replica()
     closed.close()
