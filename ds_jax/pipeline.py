@@ -57,7 +57,8 @@ class Pipeline:
       scan_layers: scan over repeating layers; None: where the model is deep.
       cache_format: "packed", "dequantized" or "auto".
       page_tokens: tokens of a cache page.
-      engine: further fields of `config.Engine`, such as `canonical`, `overlap`, `step_tokens`.
+      canonical: tokens depend on nothing but the request: not on neighbours, hits or preemption.
+      engine: further fields of `config.Engine`, such as `overlap` and `step_tokens`.
       cache: further fields of `config.Cache`, such as `pages`, `snapshots`, `replay`.
       fingerprint: names the weights; None: they are nobody else's.
 
@@ -81,6 +82,7 @@ class Pipeline:
         scan_layers: bool | None = None,
         cache_format: str = "auto",
         page_tokens: int = 128,
+        canonical: bool = False,
         engine: Mapping[str, Any] | None = None,
         cache: Mapping[str, Any] | None = None,
         fingerprint: bytes | None = None,
@@ -95,7 +97,9 @@ class Pipeline:
                 f"max_context={context}: the model has max_position_embeddings={limit}; "
                 "ask for at most that"
             )
-        sizes = config.Engine(max_sequences, context, chunk_tokens, **(engine or {}))
+        sizes = config.Engine(
+            max_sequences, context, chunk_tokens, canonical=canonical, **(engine or {})
+        )
         storage = config.Cache(choices.cache_format, page_tokens, **(cache or {}))
         config_rules.check_canonical(sizes, storage)
         name = fingerprint or secrets.token_bytes(32)

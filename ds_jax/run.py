@@ -102,11 +102,8 @@ def _generate() -> None:
         program_cache=_PROGRAM_CACHE.value or None,
         max_context=_MAX_CONTEXT.value,
         max_sequences=min(_MAX_SEQUENCES.value, len(prompts)),
-        engine={
-            "step_tokens": _STEP_TOKENS.value,
-            "overlap": _OVERLAP.value,
-            "canonical": _CANONICAL.value,
-        },
+        canonical=_CANONICAL.value,
+        engine={"step_tokens": _STEP_TOKENS.value, "overlap": _OVERLAP.value},
         cache=_cache(),
     )
     clock.loaded()

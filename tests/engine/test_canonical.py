@@ -20,15 +20,16 @@ SAMPLED = SamplingParams(max_tokens=20, temperature=0.9, top_p=0.9, seq_seed=7, 
 @pytest.fixture(scope="module", params=ROWS)
 def pipeline(request: pytest.FixtureRequest) -> Pipeline:
     return replicas.replica(
-        engine={"canonical": True, "canonical_rows": request.param}, cache={"pages": 6}
+        canonical=True, engine={"canonical_rows": request.param}, cache={"pages": 6}
     )
 
 
 @pytest.fixture(scope="module")
 def released() -> Pipeline:
     return replicas.replica(
+        canonical=True,
         numerics="released",
-        engine={"canonical": True, "canonical_rows": 8},
+        engine={"canonical_rows": 8},
         cache={"pages": 6},
         cache_format="packed",
     )
@@ -128,4 +129,4 @@ def test_scores_are_the_logits_of_generation(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize("cache", [{"replay": "mask", "keep_tokens": 8}, {"bounded_replay": True}])
 def test_approximations_are_refused(cache: dict) -> None:
     with pytest.raises(ConfigError, match="canonical=True: needs exact states"):
-        replicas.replica(engine={"canonical": True}, cache=cache)
+        replicas.replica(canonical=True, cache=cache)

@@ -22,9 +22,7 @@ PLAIN = dataclasses.replace(ASKED, top_logprobs=None, prompt_logprobs=None)
 
 @pytest.fixture(scope="module", params=[False, True], ids=["chunks", "canonical"])
 def pipeline(request: pytest.FixtureRequest) -> Pipeline:
-    return replicas.replica(
-        engine={"canonical": request.param, "canonical_rows": 8}, max_sequences=2
-    )
+    return replicas.replica(canonical=request.param, engine={"canonical_rows": 8}, max_sequences=2)
 
 
 def test_log_probabilities_are_those_of_the_scores(pipeline: Pipeline) -> None:
