@@ -127,16 +127,29 @@ class Pipeline:
             sizes,
             storage,
         )
-        self.loop = Loop(self.runner, limits, overlap=sizes.overlap)
-        self.engine = Engine(
-            self.loop,
-            None
-            if tokenizer is None
-            else functools.partial(tokenizer.detokenizer, skip_control=True),
-        )
+        self._open_engine(limits)
         self._calls = itertools.count()
         self._scorer: Runner | None = None
         self._scoring = threading.Lock()  # it has one cache
+
+    def _open_engine(self, limits: Limits) -> None:
+        self.loop = Loop(self.runner, limits, overlap=self.runner.engine.overlap)
+        detokenizer = None
+        if self.tokenizer is not None:
+            detokenizer = functools.partial(self.tokenizer.detokenizer, skip_control=True)
+        self.engine = Engine(self.loop, detokenizer)
+
+    def restart(self) -> Engine:
+        """A new engine on the same weights and programs, in place of one that failed or was closed.
+
+        Mutates: the old engine ends, and with it what it has cached.
+        """
+        self.engine.close()
+        old = self.loop
+        self.runner.reset()
+        self._open_engine(old.scheduler.limits)
+        self.loop.is_warm = old.is_warm
+        return self.engine
 
     @classmethod
     def from_checkpoint(

@@ -207,7 +207,8 @@ class TokenEvent:
       prompt_logprobs: in the first event of a request that asked for them: one a token of the
         prompt, None for the first token, which nothing predicts.
       matched_stop: the stop string that ended the sequence, in the last event.
-      usage: token counts, in the last event of a sequence that an engine ran.
+      usage: token counts so far, in the first and in the last event of a sequence that an engine
+        ran: the first one tells early how much of the prompt was cached.
       error: why the sequence was refused or failed, in the last event.
     """
 

@@ -198,3 +198,22 @@ def test_missing_tensors_are_named(folder: pathlib.Path, tmp_path: pathlib.Path)
         Pipeline.from_checkpoint(bad, program_cache=None)
     with pytest.raises(ConfigError, match="is not a folder"):
         Pipeline.from_checkpoint(tmp_path / "nowhere")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_failed_engine_is_replaced_on_the_same_weights(folder: pathlib.Path) -> None:
+    pipeline = Pipeline.from_checkpoint(folder, **SMALL)
+    expected = pipeline.generate([[0, 7]], GREEDY)[0].token_ids
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("broken on purpose")
+
+    old = pipeline.engine
+    pipeline.loop.turn = fail  # type: ignore[method-assign]
+    (failed,) = pipeline.generate([[0, 7]], GREEDY)
+    assert old.failure is not None
+    assert failed.finish_reason is FinishReason.ERROR
+    assert "broken on purpose" in str(failed.error)
+    assert pipeline.restart() is pipeline.engine is not old
+    assert pipeline.engine.failure is None
+    assert pipeline.generate([[0, 7]], GREEDY)[0].token_ids == expected

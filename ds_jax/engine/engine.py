@@ -123,6 +123,11 @@ class Engine:
         """Cancels what is under way and ends the thread; nothing can be submitted afterwards."""
         self._close()
 
+    @property
+    def failure(self) -> str | None:
+        """Why the engine will never run anything again: it has failed or is closed; None: it can."""
+        return self._worker.over
+
     def stats(self) -> dict[str, int | float]:
         """Numbers now and since the start: `stats.read`, and medians of the newest steps."""
         loop = self._worker.loop
@@ -171,6 +176,21 @@ class Stream:
         event = await self._events.get()
         self._ended = event.finish_reason is not None
         return event
+
+    async def batch(self) -> list[TokenEvent]:
+        """Every event that is there, at least one; empty behind the last one."""
+        if self._ended:
+            return []
+        events = [await self._events.get()]
+        while not self._events.empty():
+            events.append(self._events.get_nowait())
+        self._ended = events[-1].finish_reason is not None
+        return events
+
+    @property
+    def backlog(self) -> int:
+        """Events that wait to be read."""
+        return self._events.qsize()
 
     async def aclose(self) -> None:
         """Aborts the request, if it has not ended."""

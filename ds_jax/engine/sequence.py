@@ -148,8 +148,11 @@ class Sequence:
                 self.received += 1
                 self.emitted += 1
                 logprob = None if logprobs is None else logprobs[0]
-                name = self.request.request_id
-                return [TokenEvent(name, self.emitted - 1, token, None, None, logprob)]
+                name, index = self.request.request_id, self.emitted - 1
+                if not index:
+                    usage = records.Usage(self.prompt_tokens, 1, self.cached_tokens)
+                    return [TokenEvent(name, 0, token, None, None, logprob, usage=usage)]
+                return [TokenEvent(name, index, token, None, None, logprob)]
         shown = list[Piece]()
         for number, token in enumerate(token_ids):
             if token in self.ends:
@@ -206,7 +209,10 @@ class Sequence:
     def _events(self, pieces: Many[Piece]) -> list[TokenEvent]:
         name, first = self.request.request_id, self.emitted
         self.emitted += len(pieces)
+        early = None if first else records.Usage(self.prompt_tokens, 1, self.cached_tokens)
         return [
-            TokenEvent(name, first + n, p.token_id, None, p.text, p.logprob)
+            TokenEvent(
+                name, first + n, p.token_id, None, p.text, p.logprob, usage=None if n else early
+            )
             for n, p in enumerate(pieces)
         ]
