@@ -10,8 +10,12 @@ import dataclasses
 import enum
 import functools
 import math
+from collections.abc import Mapping
+from typing import Any
 
+from ds_jax import grammar_request
 from ds_jax.errors import DsJaxError, RequestError
+from ds_jax.grammar_request import GrammarRequest
 
 MAX_LOGIT_BIAS = 300  # biased token ids of a request
 MAX_TOP_LOGPROBS = 20
@@ -52,6 +56,14 @@ class SamplingParams:
       stop_token_ids: further tokens that end the sequence; they are not part of the result.
       ignore_eos: go on past the model's end token.
       stop: strings that end the sequence as soon as one is complete; the text ends in front of it.
+      grammar: what the output must follow, token by token; docs/structured_output.md. An output
+        that `max_tokens` or a stop string cuts off may be a part of it only.
+
+    Args:
+      json_schema: short for the grammar of a JSON Schema: its text or a JSON value.
+      regex: short for a regular expression that the whole output matches.
+      ebnf: short for a grammar in GBNF; the output is its rule `root`.
+      so_args: the grammar in DeepInfer's form (`grammar_request`).
     """
 
     max_tokens: int = 128
@@ -69,8 +81,19 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
+    grammar: GrammarRequest | None = None
+    json_schema: dataclasses.InitVar[Any] = None
+    regex: dataclasses.InitVar[str | None] = None
+    ebnf: dataclasses.InitVar[str | None] = None
+    so_args: dataclasses.InitVar[Mapping[str, Any] | None] = None
 
-    def __post_init__(self):
+    def __post_init__(
+        self,
+        json_schema: Any,
+        regex: str | None,
+        ebnf: str | None,
+        so_args: Mapping[str, Any] | None,
+    ):
         _check_int("max_tokens", self.max_tokens, 1, None)
         _check_float("temperature", self.temperature)
         _check_float("top_p", self.top_p)
@@ -97,6 +120,21 @@ class SamplingParams:
         for text in self.stop:
             if type(text) is not str or not text:
                 _fail("stop", text, "must be a string of at least one character")
+        given = [] if self.grammar is None else [self.grammar]
+        if json_schema is not None:
+            given.append(grammar_request.from_json_schema(json_schema))
+        if regex is not None:
+            given.append(GrammarRequest("regex", regex))
+        if ebnf is not None:
+            given.append(GrammarRequest("ebnf", ebnf))
+        if so_args is not None:
+            given.append(grammar_request.from_so_args(so_args))
+        if len(given) > 1:
+            _fail("grammar", [each.kind for each in given], "an output follows at most one")
+        if given:
+            object.__setattr__(self, "grammar", given[0])
+            if self.ignore_eos:
+                _fail("ignore_eos", True, "an output that follows a grammar ends with it")
 
     @functools.cached_property
     def counts_tokens(self) -> bool:

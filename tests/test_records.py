@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Any
 
 import pytest
 
+from ds_jax import grammar_request
 from ds_jax.errors import RequestError
 from ds_jax.records import GenerateRequest, ImageSpan, SamplingParams
 
@@ -83,3 +86,50 @@ def test_sampling_knows_what_it_needs(changes: dict[str, Any], full: bool, count
 def test_prompt_logprobs_compute_the_whole_prompt() -> None:
     assert GenerateRequest("a", (1,)).reuse_prefix
     assert not GenerateRequest("a", (1,), SamplingParams(prompt_logprobs=0)).reuse_prefix
+
+
+def test_a_grammar_is_given_in_short_or_in_full() -> None:
+    request = grammar_request.GrammarRequest("regex", "a+")
+    assert SamplingParams(regex="a+").grammar == request == SamplingParams(grammar=request).grammar
+    assert SamplingParams().grammar is None
+    schema = {"type": "integer"}
+    for given in (schema, '{"type": "integer"}'):
+        found = SamplingParams(json_schema=given).grammar
+        assert found is not None and (found.kind, found.options) == ("json_schema", ())
+        assert json.loads(found.text) == schema
+    found = SamplingParams(ebnf='root ::= "a"').grammar
+    assert found is not None and found.kind == "ebnf"
+    so_args = {"schema_type": "json", "schema": "{}", "trigger_token_ids": [5], "bound_token_id": 6}
+    found = SamplingParams(so_args=so_args).grammar
+    assert found is not None and found.options == (("strict", True),)
+    assert (found.trigger_token_ids, found.bound_token_id, found.holds_end) == ((5,), 6, False)
+    params = SamplingParams(regex="a+")
+    assert dataclasses.replace(params, max_tokens=3).grammar == request
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"json_schema": 3}, "json_schema=3: must be a JSON Schema"),
+        ({"json_schema": {"const": {1, 2}}}, "is no JSON value"),
+        ({"regex": 7}, "schema=7: must be text"),
+        ({"so_args": {"schema_type": "yaml"}}, "schema_type='yaml'"),
+        ({"so_args": []}, "must be an object"),
+        ({"regex": "a", "ebnf": "b"}, "at most one"),
+        ({"regex": "a", "ignore_eos": True}, "ignore_eos=True"),
+    ],
+)
+def test_a_grammar_that_cannot_be_read_is_refused(fields: dict, reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        SamplingParams(**fields)
+
+
+def test_a_grammar_request_is_checked() -> None:
+    for fields, reason in (
+        (("yaml", ""), "kind='yaml': must be one of json_schema"),
+        (("regex", "a", (), (-1,)), "trigger_token_ids=-1"),
+        (("regex", "a", (), (1,), -2), "bound_token_id=-2"),
+        (("regex", "a", (), (), 2), "needs trigger_token_ids"),
+    ):
+        with pytest.raises(RequestError, match=reason):
+            grammar_request.GrammarRequest(*fields)

@@ -41,12 +41,33 @@ GREEDY_BELOW = 1e-5  # a lower temperature is greedy: logits over it would not b
 LARGEST = 1e9  # a higher temperature is this one: draws are uniform either way
 
 
-def check(params: SamplingParams, vocab_size: int, *, skips_rows: bool = False) -> None:
+def check(
+    params: SamplingParams,
+    vocab_size: int,
+    *,
+    skips_rows: bool = False,
+    has_grammars: bool = False,
+) -> None:
     """Raises RequestError for what `SamplingParams` cannot know: it depends on the replica.
 
     Args:
       skips_rows: the decoder side does not run all rows of a prompt.
+      has_grammars: there is a tokenizer, by which grammars are compiled.
     """
+    if params.grammar is not None:
+        if not has_grammars:
+            raise RequestError(
+                f"grammar={params.grammar.kind!r}: a grammar needs the model's tokenizer, and this "
+                "replica has none",
+                param="grammar",
+            )
+        bound = params.grammar.bound_token_id
+        for token in (*params.grammar.trigger_token_ids, bound or 0):
+            if token >= vocab_size:
+                raise RequestError(
+                    f"trigger_token_ids={token}: ids go from 0 to {vocab_size - 1}",
+                    param="trigger_token_ids",
+                )
     for token, _ in params.logit_bias:
         if token >= vocab_size:
             raise RequestError(

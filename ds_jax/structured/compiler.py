@@ -11,6 +11,7 @@ checked before.
 from __future__ import annotations
 
 import collections
+import functools
 import hashlib
 import json
 import threading
@@ -20,11 +21,11 @@ from concurrent import futures
 from typing import Any
 
 from ds_jax import errors
+from ds_jax.grammar_request import GrammarRequest
 from ds_jax.structured import kinds
 from ds_jax.structured.grammar import Grammar
 from ds_jax.structured.limits import Limits
 from ds_jax.structured.refusal import refused
-from ds_jax.structured.so_args import GrammarRequest
 from ds_jax.structured.vocabulary import Vocabulary
 
 
@@ -86,7 +87,8 @@ class Compiler:
     """A few threads and a cache. Every method mutates it and may be called from any thread.
 
     Args:
-      vocabulary: whose tokens are constrained.
+      vocabulary: whose tokens are constrained, or what makes it: called once, on a thread of the
+        pool, when the first grammar asks for it.
       limits: of each grammar.
       workers: threads that compile.
       kept_grammars: the cache holds as many, those used last.
@@ -97,7 +99,7 @@ class Compiler:
 
     def __init__(
         self,
-        vocabulary: Vocabulary,
+        vocabulary: Vocabulary | Callable[[], Vocabulary],
         limits: Limits | None = None,
         *,
         workers: int = 2,
@@ -106,7 +108,9 @@ class Compiler:
         most_waiting: int = 256,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._vocabulary = vocabulary
+        made = (lambda: vocabulary) if isinstance(vocabulary, Vocabulary) else vocabulary
+        self._vocabulary = functools.cache(made)
+        self._preparing = threading.Lock()
         self._limits = limits or Limits()
         self._pool = futures.ThreadPoolExecutor(workers, thread_name_prefix="grammar")
         self._kept_grammars = kept_grammars
@@ -117,6 +121,11 @@ class Compiler:
         self._ready: collections.OrderedDict[bytes, tuple[int, Grammar]] = collections.OrderedDict()
         self._running: dict[bytes, futures.Future[Grammar]] = {}
         self._bytes = 0
+
+    def vocabulary(self) -> Vocabulary:
+        """Whose tokens are constrained; the first call prepares them."""
+        with self._preparing:
+            return self._vocabulary()
 
     def submit(self, kind: str, text: str, **options: Any) -> Pending:
         """Starts a compilation, or finds one that runs or is kept.
@@ -156,7 +165,7 @@ class Compiler:
     def _compile(self, kind: str, text: str, options: dict[str, Any], deadline_s: float) -> Grammar:
         if self._clock() >= deadline_s:  # whoever asked has given up
             raise refused(kind, "not compiled in time; try again later")
-        return kinds.compile(kind, text, self._vocabulary, limits=self._limits, **options)
+        return kinds.compile(kind, text, self.vocabulary(), limits=self._limits, **options)
 
     def _find(self, key: bytes) -> futures.Future[Grammar] | None:
         running = self._running.get(key)

@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ds_jax.grammar_request import KINDS
 from ds_jax.structured import backend, ebnf, regex, schema, tool_calls
 from ds_jax.structured.grammar import Grammar
 from ds_jax.structured.limits import Limits
@@ -146,7 +147,7 @@ _MAKERS: dict[str, Callable[[str, dict[str, Any], Vocabulary, Limits], _Made]] =
     "lark": _lark,
     "tool_calls": _tool_calls,
 }
-KINDS = tuple(_MAKERS)
+assert tuple(_MAKERS) == KINDS, "a request can name every kind"
 
 
 def blank_pattern(most: Any) -> str | None:

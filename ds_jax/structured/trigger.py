@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from ds_jax import errors
+from ds_jax.grammar_request import GrammarRequest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,3 +56,10 @@ class Trigger:
         while matched and token_id != self.token_ids[matched]:
             matched = self._fallbacks[matched - 1]
         return matched + (token_id == self.token_ids[matched])
+
+
+def of(request: GrammarRequest) -> Trigger | None:
+    """The trigger of a request; None: its grammar starts at once."""
+    if not request.trigger_token_ids:
+        return None
+    return Trigger(request.trigger_token_ids, request.bound_token_id, request.holds_end)

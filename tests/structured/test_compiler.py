@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from ds_jax import errors
-from ds_jax.structured import backend, deep_stack, kinds, so_args
+from ds_jax import errors, grammar_request
+from ds_jax.structured import backend, deep_stack, kinds, trigger
 from ds_jax.structured.compiler import Compiler
 from ds_jax.structured.limits import Limits
 
@@ -133,13 +133,13 @@ def settled(compiler, text):
 
 
 def test_requests_of_the_other_form_are_compiled_with_their_options(make):
-    request = so_args.parse(
+    request = grammar_request.from_so_args(
         {"schema_type": "json", "schema": '{"type":"object","properties":{"a":{}}}'}
         | {"trigger_token_ids": [7, 8], "bound_token_id": 9}
     )
     grammar = make().submit_request(request).result()
     assert not grammar.accepts('{"b":1}') and grammar.accepts('{"a":1}')
-    matcher = grammar.matcher(request.trigger)
+    matcher = grammar.matcher(trigger.of(request))
     matcher.accept_while_valid([7, 7, 8])
     assert not matcher.is_waiting
 
@@ -166,15 +166,17 @@ def test_requests_of_the_other_form_are_compiled_with_their_options(make):
 )
 def test_wrong_fields_of_the_other_form_are_refused_by_name(value, reason):
     with pytest.raises(errors.RequestError) as caught:
-        so_args.parse(value)
+        grammar_request.from_so_args(value)
     assert reason in str(caught.value)
 
 
 def test_schema_values_and_empty_triggers_of_the_other_form_are_read():
-    request = so_args.parse({"schema_type": "json", "schema": {"type": "null"}})
-    assert request.text == '{"type": "null"}' and request.trigger is None
-    request = so_args.parse({"schema_type": "ebnf", "schema": "x", "trigger_token_ids": []})
-    assert (request.kind, request.options, request.trigger) == ("ebnf", (), None)
+    request = grammar_request.from_so_args({"schema_type": "json", "schema": {"type": "null"}})
+    assert request.text == '{"type": "null"}' and request.trigger_token_ids == ()
+    request = grammar_request.from_so_args(
+        {"schema_type": "ebnf", "schema": "x", "trigger_token_ids": []}
+    )
+    assert (request.kind, request.options, trigger.of(request)) == ("ebnf", (), None)
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
