@@ -109,7 +109,7 @@ class Pipeline:
             ranks=devices.size,
             rule=replay_rule(model, storage),
             end_token_ids=frozenset({model.eos_token_id}),
-            fingerprint=fingerprints.of(model, choices.numerics, storage, name),
+            fingerprint=fingerprints.of(model, choices.numerics, sizes, storage, name),
         )
         stacked = scans_by_default(model) if scan_layers is None else scan_layers
         tables = None
@@ -293,10 +293,13 @@ class Pipeline:
     ) -> list[GenerateRequest]:
         """Checked requests, named by their number; `room` positions must be left for output."""
         params = params or SamplingParams()
+        context, setting = self.runner.engine.max_context, "max_context"
+        if room and self.loop.scheduler.limits.context < context:  # refused before any other runs
+            context, setting = self.loop.scheduler.limits.context, "pages"
         made = []
         for number, prompt in enumerate(prompts):
             ids = self.token_ids(prompt)
-            vocabulary.check_prompt(ids, number, self.model, self.runner.engine.max_context, room)
+            vocabulary.check_prompt(ids, number, self.model, context, room, setting)
             made.append(GenerateRequest(str(number), ids, params))
         return made
 

@@ -10,13 +10,14 @@ into its inbox; what they get back comes in lists, one a step and caller.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import queue
 import secrets
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from ds_jax.engine import stats
 from ds_jax.engine.loop import Loop
@@ -27,6 +28,7 @@ from ds_jax.kvcache import explain
 from ds_jax.records import FinishReason, GenerateRequest, ImageSpan, TokenEvent
 
 DRAINS = "the engine drains: it takes no more requests; ask another replica"
+Answer = TypeVar("Answer")
 STUCK_S = 0.002  # how long a loop in which nothing runs waits before it looks at the clock again
 
 
@@ -135,12 +137,14 @@ class Engine:
 
     def explain_miss(
         self, token_ids: list[int], tenant: str = "", images: Iterable[ImageSpan] = ()
-    ):
-        """Why a prompt is not in the prefix cache: `explain.Miss`. For operators."""
-        found: explain.Miss = stats.explain_miss(
-            self._worker.loop.scheduler, token_ids, tenant, tuple(images)
-        )
-        return found
+    ) -> explain.Miss:
+        """Why a prompt is not in the prefix cache. For operators; waits for a turn of the loop."""
+        spans = tuple(images)
+
+        def ask() -> explain.Miss:
+            return stats.explain_miss(self._worker.loop.scheduler, token_ids, tenant, spans)
+
+        return self._worker.ask(ask)
 
     def _send(self, request: GenerateRequest, seed: int | None, sink: Sink) -> None:
         self._worker.loop.check(request)
@@ -267,11 +271,12 @@ class _Worker:
         self.over: str | None = None  # why it will never run anything again
         self.idle = threading.Event()
         self.idle.set()
-        self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Event | _Question | None] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
         # a stream may be collected, and so aborted, in whatever thread holds the lock
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
+        self._ended = False  # the thread has looked into its inbox for the last time
 
     def submit(self, submit: Submit, sink: Sink) -> None:
         name = submit.request.request_id
@@ -292,6 +297,15 @@ class _Worker:
         with self._lock:  # in front of the next request of the same id
             if request_id in self._sinks:
                 self._inbox.put(Cancel(request_id))
+
+    def ask(self, function: Callable[[], Answer]) -> Answer:
+        """What a function finds in the loop between two turns; waits for it."""
+        question = _Question(function)
+        with self._lock:
+            if self._ended or self._thread is None:
+                return function()  # nobody else is in the loop
+            self._inbox.put(question)
+        return question.answer.result()
 
     def drain(self) -> None:
         with self._lock:  # whoever was let in before is waited for
@@ -314,6 +328,8 @@ class _Worker:
             self.over = f"the engine has failed ({type(error).__name__}: {error}); restart it"
             self._end_all(FinishReason.ERROR, StepError(self.over))
             raise
+        finally:
+            self._answer_rest()
 
     def _turn(self) -> bool:
         """One turn of the loop, or a wait for work; False: the thread is to end."""
@@ -329,11 +345,14 @@ class _Worker:
             if isinstance(message, _Nothing):
                 loop.turn(events, self._deliver)
                 return True
-            events.append(message)
+            if isinstance(message, _Question):
+                message.give()
+            else:
+                events.append(message)
             message = self._next(None)
         return False
 
-    def _next(self, wait_s: float | None) -> Event | _Nothing | None:
+    def _next(self, wait_s: float | None) -> Event | _Question | _Nothing | None:
         try:
             return self._inbox.get(wait_s is not None, wait_s)
         except queue.Empty:
@@ -365,6 +384,29 @@ class _Worker:
             with contextlib.suppress(RuntimeError):
                 sink.deliver([TokenEvent(name, 0, None, reason, error=error)])
         self.idle.set()
+
+    def _answer_rest(self) -> None:
+        """Whoever still waits for an answer gets it; later ones ask for themselves."""
+        with self._lock:
+            self._ended = True
+            while not self._inbox.empty():
+                message = self._inbox.get()
+                if isinstance(message, _Question):
+                    message.give()
+
+
+class _Question:
+    """Something to find out between two turns."""
+
+    def __init__(self, function: Callable[[], Any]):
+        self._function = function
+        self.answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def give(self) -> None:
+        try:
+            self.answer.set_result(self._function())
+        except Exception as error:  # the asker's, not the loop's
+            self.answer.set_exception(error)
 
 
 class _Nothing:

@@ -1,7 +1,7 @@
 """A name for everything that cached rows depend on beside tokens.
 
-Decides what counts: model, numerics, the cache's form, weights. Never reads tensors whole. In:
-configs and a name of the weights. Out: bytes, equal for equal replicas only.
+Decides what counts: model, numerics, the cache's form, canonical mode, weights. Never reads tensors
+whole. In: configs and a name of the weights. Out: bytes, equal for equal replicas only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ SAMPLE_BYTES = 1 << 16  # read of a shard at its start, its middle and its end
 
 
 def of(
-    model: config.Model, numerics: config.Numerics, cache: config.Cache, weights: bytes
+    model: config.Model,
+    numerics: config.Numerics,
+    engine: config.Engine,
+    cache: config.Cache,
+    weights: bytes,
 ) -> bytes:
     """The fingerprint that page keys start from."""
     parts = [
@@ -23,6 +27,7 @@ def of(
         repr(numerics).encode(),
         f"{cache.format} {cache.page_tokens} {cache.replay} {cache.keep_tokens} "
         f"{cache.bounded_replay}".encode(),
+        f"{engine.canonical_rows if engine.canonical else 0}".encode(),
         weights,
     ]
     digest = hashlib.blake2b(digest_size=32)

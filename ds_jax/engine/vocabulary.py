@@ -63,17 +63,27 @@ def check_token_map(model: config.Model, token_map: np.ndarray | None) -> np.nda
 
 
 def check_prompt(
-    ids: Sequence[int], number: int, model: config.Model, max_context: int, room: int
+    ids: Sequence[int],
+    number: int,
+    model: config.Model,
+    context: int,
+    room: int,
+    setting: str = "max_context",
 ) -> None:
-    """Raises RequestError for a prompt that cannot be run."""
+    """Raises RequestError for a prompt that cannot be run.
+
+    Args:
+      context: positions a sequence can have; setting: what limits them.
+      room: of them, for the output.
+    """
     where = f"prompt {number}"
     if not ids:
         raise RequestError(f"{where} is empty: give at least one token", param="prompt")
-    if len(ids) + room > max_context:
+    if len(ids) + room > context:
         raise RequestError(
-            f"{where} has {len(ids)} tokens, the context holds {max_context}"
+            f"{where} has {len(ids)} tokens, the context holds {context}"
             + (f" with {room} left for the output" if room else "")
-            + "; shorten it or raise max_context",
+            + f"; shorten it or raise {setting}",
             param="prompt",
             code="context_length_exceeded",
         )

@@ -6,8 +6,10 @@ import pathlib
 
 import numpy as np
 
+from ds_jax import config
 from ds_jax.checkpoint import safetensors
 from ds_jax.engine import fingerprint
+from ds_jax.testing import tiny_model
 
 COUNT = 4000  # tensors: the header is longer than a sample
 
@@ -27,3 +29,13 @@ def test_names_of_tensors_and_their_values_count(tmp_path: pathlib.Path) -> None
     assert write(tmp_path / "same", "tensor.first") == one
     assert write(tmp_path / "renamed", "tensor.other") != one
     assert write(tmp_path / "other", "tensor.first", fill=1) != one
+
+
+def test_canonical_rows_are_not_the_rows_of_other_programs() -> None:
+    def of(engine: config.Engine) -> bytes:
+        return fingerprint.of(tiny_model(), config.FLOAT32, engine, config.Cache(), b"weights")
+
+    usual = of(config.Engine())
+    assert of(config.Engine(max_sequences=9)) == usual
+    assert of(config.Engine(canonical=True)) != usual
+    assert of(config.Engine(canonical=True)) != of(config.Engine(canonical=True, canonical_rows=8))

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from ds_jax import Pipeline, SamplingParams
+from ds_jax.engine import stats
 from ds_jax.errors import ConfigError, RequestError, StepError
+from ds_jax.kvcache.explain import Cause
 from ds_jax.records import FinishReason, GenerateRequest, TokenEvent
 from ds_jax.testing import prompt
 from tests.engine import replicas
@@ -207,6 +209,40 @@ def test_a_prompt_of_unknown_ids_never_reaches_a_step(pipeline: Pipeline) -> Non
     params = SamplingParams(max_tokens=2, temperature=0, presence_penalty=1.0)
     with pytest.raises(RequestError, match="the prompt: token id 96 is out of range"):
         run(pipeline, requests([[0, 96]], params))
+
+
+def test_a_prompt_without_pages_is_refused_before_the_others_run() -> None:
+    small = replicas.replica(cache={"pages": 2})
+    with pytest.raises(RequestError, match="prompt 1 has 40 tokens, .* 32 .*raise pages"):
+        small.generate([PROMPTS[1], prompt(40)], GREEDY)
+    assert small.stats()["requests_total"] == 0
+
+
+def test_questions_are_answered_by_the_thread_that_owns_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = replicas.replica()
+    threads: list[str] = []
+    real = stats.explain_miss
+
+    def noted(*arguments):
+        threads.append(threading.current_thread().name)
+        return real(*arguments)
+
+    monkeypatch.setattr(stats, "explain_miss", noted)
+    here = threading.current_thread().name
+    assert asked.engine.explain_miss(PROMPTS[0]).cause is Cause.NEVER_SEEN
+    run(asked, requests(PROMPTS[:1], GREEDY))
+    assert asked.engine.explain_miss(PROMPTS[0]).found_tokens == 32
+    events = asked.engine.run(requests(PROMPTS[1:2], SamplingParams(max_tokens=30)))
+    next(events)
+    assert asked.engine.explain_miss(PROMPTS[0]).found_tokens == 32
+    with pytest.raises(TypeError):
+        asked.engine.explain_miss(None)  # type: ignore[arg-type]
+    events.close()
+    asked.close()
+    assert asked.engine.explain_miss(PROMPTS[0]).found_tokens == 32
+    assert threads == [here, "ds_jax", "ds_jax", "ds_jax", here]
 
 
 def test_a_closed_engine_takes_nothing() -> None:
