@@ -213,7 +213,7 @@ def test_a_prompt_of_unknown_ids_never_reaches_a_step(pipeline: Pipeline) -> Non
 
 def test_a_prompt_without_pages_is_refused_before_the_others_run() -> None:
     small = replicas.replica(cache={"pages": 2})
-    with pytest.raises(RequestError, match="prompt 1 has 40 tokens, .* 32 .*raise pages"):
+    with pytest.raises(RequestError, match=r"prompt 1 has 40 tokens.* 32 .*raise pages"):
         small.generate([PROMPTS[1], prompt(40)], GREEDY)
     assert small.stats()["requests_total"] == 0
 
