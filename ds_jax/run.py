@@ -32,6 +32,26 @@ _MAX_TOKENS = flags.DEFINE_integer("max_tokens", 128, "Tokens to generate at mos
 _TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "0 takes the most likely token.")
 _TOP_P = flags.DEFINE_float("top_p", 1.0, "Keep the most likely tokens up to this probability.")
 _TOP_K = flags.DEFINE_integer("top_k", -1, "Keep this many most likely tokens; -1 keeps all.")
+_MIN_P = flags.DEFINE_float(
+    "min_p", 0.0, "Keep tokens at least this share as probable as the most likely one."
+)
+_REPETITION = flags.DEFINE_float(
+    "repetition_penalty", 1.0, "Divides the logits of tokens in prompt or output; 1: nothing."
+)
+_PRESENCE = flags.DEFINE_float(
+    "presence_penalty", 0.0, "Subtracted from the logits of tokens in the output."
+)
+_FREQUENCY = flags.DEFINE_float(
+    "frequency_penalty", 0.0, "The same for every time the token is in the output."
+)
+_BIAS = flags.DEFINE_list("logit_bias", [], "id:value,...: added to the logits of these ids.")
+_TOP_LOGPROBS = flags.DEFINE_integer(
+    "top_logprobs", None, "Report log probabilities, with so many likely tokens; needs jsonl."
+)
+_PROMPT_LOGPROBS = flags.DEFINE_integer(
+    "prompt_logprobs", None, "The same for the tokens of prompts."
+)
+_IGNORE_EOS = flags.DEFINE_bool("ignore_eos", False, "Go on past the model's end token.")
 _SEQ_SEED = flags.DEFINE_integer("seq_seed", None, "Seed of every sequence; default: drawn.")
 _NUMERICS = flags.DEFINE_enum("numerics", "released", ["released", "float32"], "Rounding policy.")
 _WEIGHTS = flags.DEFINE_enum(
@@ -82,6 +102,9 @@ def _generate() -> None:
 
     if _THINKING.value and not _CHAT.value:
         raise RequestError("--thinking needs --chat; plain prompts hold their own reasoning marks")
+    for flag in (_TOP_LOGPROBS, _PROMPT_LOGPROBS):
+        if flag.value is not None and _OUTPUT.value != "jsonl":
+            raise RequestError(f"--{flag.name} needs --output=jsonl; text has no place for them")
     clock = terminal.Clock()
     prompts = terminal.prompts(_PROMPT.value, _PROMPTS_FILE.value)
     params = SamplingParams(
@@ -89,6 +112,14 @@ def _generate() -> None:
         temperature=_TEMPERATURE.value,
         top_p=_TOP_P.value,
         top_k=_TOP_K.value,
+        min_p=_MIN_P.value,
+        repetition_penalty=_REPETITION.value,
+        presence_penalty=_PRESENCE.value,
+        frequency_penalty=_FREQUENCY.value,
+        logit_bias=terminal.biases(_BIAS.value),
+        top_logprobs=_TOP_LOGPROBS.value,
+        prompt_logprobs=_PROMPT_LOGPROBS.value,
+        ignore_eos=_IGNORE_EOS.value,
         seq_seed=_SEQ_SEED.value,
     )
     from ds_jax.pipeline import Pipeline  # jax is loaded only when it is needed

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ds_jax.errors import ConfigError, DsJaxError, RequestError
-from ds_jax.records import FinishReason, SamplingParams, Usage
+from ds_jax.records import FinishReason, SamplingParams, TokenEvent, TokenLogprob, Usage
 
 if TYPE_CHECKING:
     from ds_jax.pipeline import Pipeline, Prompt
@@ -111,7 +111,7 @@ class Session:
         print(detokenizer.finish(), flush=True)
 
     def _collect(self, output: str) -> None:
-        ids: list[list[int]] = [[] for _ in self.requests]
+        told: list[list[TokenEvent]] = [[] for _ in self.requests]
         reasons: list[FinishReason | None] = [None] * len(self.requests)
         shown = 0
         errors: list[DsJaxError] = []
@@ -122,18 +122,22 @@ class Session:
                 errors.append(event.error)
             if event.token_id is not None:
                 self.clock.token(self.pipeline.runner.compile_s)
-                ids[number].append(event.token_id)
+            told[number].append(event)
             reasons[number] = event.finish_reason
             bar.show(sum(r is not None for r in reasons), self.clock.tokens)
             while shown < len(reasons) and (reason := reasons[shown]) is not None:
                 bar.clear()
-                self._print(output, shown, ids[shown], reason)
+                self._print(output, shown, told[shown], reason)
                 shown += 1
         bar.clear()
         if errors:
             raise errors[0]
 
-    def _print(self, output: str, index: int, ids: list[int], reason: FinishReason) -> None:
+    def _print(
+        self, output: str, index: int, events: Sequence[TokenEvent], reason: FinishReason
+    ) -> None:
+        ids = [event.token_id for event in events if event.token_id is not None]
+        params = self.requests[index].params
         tokenizer = self.pipeline.tokenizer
         text = tokenizer.decode(ids, skip_control=self.skip_control) if tokenizer else ""
         if output == "jsonl":
@@ -150,6 +154,10 @@ class Session:
                     "total_tokens": usage.total_tokens,
                 },
             }
+            if params.top_logprobs is not None:
+                record["logprobs"] = [_logprob(e.logprob) for e in events if e.logprob is not None]
+            if params.prompt_logprobs is not None:
+                record["prompt_logprobs"] = [_logprob(p) for p in events[0].prompt_logprobs or ()]
             print(json.dumps(record, ensure_ascii=False), flush=True)
         else:
             body = text if tokenizer is not None else " ".join(map(str, ids))
@@ -219,6 +227,30 @@ def _prompt(line: str, where: str) -> Prompt:
     if isinstance(value, list) and all(type(i) is int for i in value):
         return value
     raise RequestError(f"{where}: {type(value).__name__} is no prompt; {forms}")
+
+
+def biases(pairs: Sequence[str]) -> tuple[tuple[int, float], ...]:
+    """Pairs such as `17:-2.5` as ids and values.
+
+    Raises: RequestError for anything else.
+    """
+    found: list[tuple[int, float]] = []
+    for pair in pairs:
+        token, _, value = pair.partition(":")
+        try:
+            found.append((int(token), float(value)))
+        except ValueError:
+            raise RequestError(
+                f"--logit_bias={pair}: must be an id and a value, such as 17:-2.5",
+                param="logit_bias",
+            ) from None
+    return tuple(found)
+
+
+def _logprob(found: TokenLogprob | None) -> dict[str, Any] | None:
+    return (
+        None if found is None else {"logprob": found.logprob, "top": [list(t) for t in found.top]}
+    )
 
 
 def config_file(checkpoint: str) -> pathlib.Path:

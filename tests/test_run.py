@@ -58,6 +58,24 @@ def test_jsonl_prints_one_object_a_prompt_and_nothing_else(
     assert "tokens/s" in done.stderr
 
 
+def test_every_sampling_parameter_has_a_flag_and_log_probabilities_are_printed(
+    base: list[str],
+) -> None:
+    chosen = ["--min_p=0.1", "--repetition_penalty=1.1", "--presence_penalty=0.1", "--ignore_eos"]
+    chosen += ["--frequency_penalty=0.1", "--logit_bias=7:50,8:-50", "--top_logprobs=1"]
+    chosen += ["--prompt_logprobs=0", "--output=jsonl"]
+    done = run(*base, "--prompt=first", *chosen)
+    assert done.returncode == 0, done.stderr
+    (found,) = map(json.loads, done.stdout.splitlines())
+    assert found["token_ids"] == [7] * 5
+    assert len(found["logprobs"]) == 5
+    assert all(one["logprob"] <= 0 and len(one["top"]) == 1 for one in found["logprobs"])
+    first, *others = found["prompt_logprobs"]
+    assert first is None
+    assert len(others) == found["usage"]["prompt_tokens"] - 1
+    assert all(one["logprob"] <= 0 and one["top"] == [] for one in others)
+
+
 def test_one_prompt_streams_its_text(base: list[str]) -> None:
     done = run(*base, "--prompt=first")
     assert done.returncode == 0, done.stderr
@@ -72,6 +90,9 @@ MISTAKES = [
     (["--prompt=x", "--numerics=fp64"], "--numerics=fp64"),
     (["--prompt=x", "--temperature=-1"], "temperature=-1"),
     (["--prompt=x", "--max_tokens=0"], "max_tokens=0"),
+    (["--prompt=x", "--logit_bias=7"], "--logit_bias=7: must be an id and a value"),
+    (["--prompt=x", "--min_p=2"], "min_p=2"),
+    (["--prompt=x", "--top_logprobs=1"], "--top_logprobs needs --output=jsonl"),
     ([], "give --prompt or --prompts_file"),
     (["--prompts_file=nowhere.jsonl"], "nowhere.jsonl: cannot read it"),
     (["x"], "unexpected argument 'x'"),

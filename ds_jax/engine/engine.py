@@ -127,7 +127,7 @@ class Engine:
 
     @property
     def failure(self) -> str | None:
-        """Why the engine will never run anything again: it has failed or is closed; None: it can."""
+        """Why the engine will never run anything again: it failed or is closed; None: it can."""
         return self._worker.over
 
     def stats(self) -> dict[str, int | float]:
