@@ -61,6 +61,7 @@ class Pipeline:
       engine: further fields of `config.Engine`, such as `overlap` and `step_tokens`.
       cache: further fields of `config.Cache`, such as `pages`, `snapshots`, `replay`.
       fingerprint: names the weights; None: they are nobody else's.
+      program_store: folder that keeps compiled steps across processes; None: they are not kept.
 
     Raises:
       ConfigError: a model, mesh, platform or tokenizer that cannot work.
@@ -86,6 +87,7 @@ class Pipeline:
         engine: Mapping[str, Any] | None = None,
         cache: Mapping[str, Any] | None = None,
         fingerprint: bytes | None = None,
+        program_store: pathlib.Path | None = None,
     ):
         spec, devices = platforms.open_mesh(mesh, platform)
         spec.check(model)
@@ -126,6 +128,7 @@ class Pipeline:
             replicate(tables, devices),
             sizes,
             storage,
+            program_store,
         )
         self._open_engine(limits)
         self._calls = itertools.count()
@@ -169,7 +172,8 @@ class Pipeline:
           path: folder with config.json, the tensors and tokenizer.json; "tiny": the embedded model.
           weights: "quantized" keeps FP8/FP4 in memory, "dequantized" expands them, "auto" expands
             them on CPU.
-          program_cache: folder that keeps compiled programs; None: jax's own setting.
+          program_cache: folder that keeps compiled programs, which are executed from there; None:
+            jax's own setting.
           options: as for `Pipeline`.
 
         Raises:
@@ -183,7 +187,7 @@ class Pipeline:
             )
         model, _ = config.load(folder)
         MeshSpec.parse(mesh).check(model)
-        platforms.keep_programs(program_cache)
+        store = platforms.keep_programs(program_cache)
         _, devices = platforms.open_mesh(mesh, platform)
         choices = platforms.choose(devices, numerics, weights, options.get("cache_format", "auto"))
         tokenizer, token_map = vocabulary.load(folder, model)
@@ -199,6 +203,7 @@ class Pipeline:
             mesh=mesh,
             numerics=numerics,
             platform=platform,
+            program_store=store,
             **options,
         )
 

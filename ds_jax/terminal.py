@@ -30,18 +30,18 @@ class Clock:
         self.first: float | None = None
         self.last = 0.0
         self.tokens = 0
-        self.compile_s = (0.0, 0.0)  # until the first and the last token
+        self.waited_s = (0.0, 0.0)  # until the first and the last token
 
     def loaded(self) -> None:
         """The model is ready."""
         self.load_s = time.perf_counter() - self.start
 
-    def token(self, compile_s: float) -> None:
-        """A token has arrived; `compile_s` is what programs have taken so far."""
+    def token(self, waited_s: float) -> None:
+        """A token has arrived; `waited_s` is what waiting for programs has taken so far."""
         self.last = time.perf_counter()
         if self.first is None:
-            self.first, self.compile_s = self.last, (compile_s, compile_s)
-        self.compile_s = (self.compile_s[0], compile_s)
+            self.first, self.waited_s = self.last, (waited_s, waited_s)
+        self.waited_s = (self.waited_s[0], waited_s)
         self.tokens += 1
 
     def summary(self, prompt_tokens: int) -> str:
@@ -49,11 +49,11 @@ class Clock:
         if self.first is None:
             return f"loaded in {self.load_s:.1f} s; no token"
         text = (
-            f"loaded in {self.load_s:.1f} s, programs in {self.compile_s[1]:.1f} s; "
+            f"loaded in {self.load_s:.1f} s, programs in {self.waited_s[1]:.1f} s; "
             f"{prompt_tokens} prompt tokens, first token after {self.first - self.start:.1f} s; "
             f"{self.tokens} tokens"
         )
-        decode_s = self.last - self.first - (self.compile_s[1] - self.compile_s[0])
+        decode_s = self.last - self.first - (self.waited_s[1] - self.waited_s[0])
         return f"{text}, {(self.tokens - 1) / decode_s:.1f} tokens/s" if decode_s > 0 else text
 
 
@@ -104,7 +104,7 @@ class Session:
         detokenizer = self.pipeline.tokenizer.detokenizer(skip_control=self.skip_control)
         for event in self.pipeline.events(self.requests):
             if event.token_id is not None:
-                self.clock.token(self.pipeline.runner.compile_s)
+                self.clock.token(self.pipeline.runner.programs.waited_s)
                 print(detokenizer.push([event.token_id]), end="", flush=True)
             if event.error is not None:
                 raise event.error
@@ -121,7 +121,7 @@ class Session:
             if event.error is not None:
                 errors.append(event.error)
             if event.token_id is not None:
-                self.clock.token(self.pipeline.runner.compile_s)
+                self.clock.token(self.pipeline.runner.programs.waited_s)
             told[number].append(event)
             reasons[number] = event.finish_reason
             bar.show(sum(r is not None for r in reasons), self.clock.tokens)

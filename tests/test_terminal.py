@@ -21,7 +21,8 @@ TINY = pathlib.Path(ds_jax.__file__).parent / "assets" / "tiny"
 class _Pipeline:
     """Answers every request with the same text. Stands for a model."""
 
-    runner = type("Runner", (), {"compile_s": 0.0})
+    programs = type("Programs", (), {"waited_s": 0.0})
+    runner = type("Runner", (), {"programs": programs})
 
     def __init__(self, answer: str, errors: Mapping[str, DsJaxError] | None = None):
         self.tokenizer = Tokenizer.from_file(str(TINY / "tokenizer.json"))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 import jax
 
 from ds_jax.engine import controls, launches, reports, stats, vocabulary
+from ds_jax.engine.buckets import StepKey
 from ds_jax.engine.launches import Launch
 from ds_jax.engine.limits import Limits
 from ds_jax.engine.packing import Packer
@@ -82,6 +83,7 @@ class Loop:
         self._events: list[Event] = []  # found while launching, for the next plan
         self._draining = False  # the last plan had no rows
         self._widest = (0, 0)  # context and sequences of this busy period
+        self._goes_on = False  # somebody wants more than one token in it
         self._prompt_logprobs: reports.PromptLogprobs = {}
 
     @property
@@ -117,12 +119,13 @@ class Loop:
         told = reports.attach(plan.events, self._prompt_logprobs)
         self._draining = not plan.has_rows
         if self.scheduler.is_idle:
-            self._widest = (0, 0)
+            self._widest, self._goes_on = (0, 0), False
         record = stats.StepRecord(plan_s=planned - read, read_s=read - start)
         if plan.has_rows:
             self._packer.update(plan.tables)
             steps = self._steps(plan)
-            if told and not all(self.runner.has(step.key) for step in steps):
+            self.runner.programs.ask([*(step.key for step in steps), *self._awaited()])
+            if told and not all(self.runner.programs.is_ready(step.key) for step in steps):
                 deliver(told)
                 told = []
             self._start(plan, steps, record)
@@ -139,11 +142,21 @@ class Loop:
             return launches.split(plan, self.runner.buckets)
         return launches.split(plan, self.runner.buckets, *self._held_together(plan))
 
+    def _awaited(self) -> list[StepKey]:
+        """The program that this busy period needs next and that is not there yet."""
+        if self.is_warm or not self._goes_on:
+            return []
+        context, sequences = self._widest
+        buckets, programs = self.runner.buckets, self.runner.programs
+        key = buckets.flat if buckets.flat_rows else buckets.decode(sequences, context)
+        return [] if programs.is_ready(key) else [key]
+
     def _held_together(self, plan: Plan) -> tuple[int, int]:
         """Sizes of this busy period: they grow and do not shrink, so few programs are made."""
         limits, context, sequences = self.scheduler.limits, *self._widest
         rows = [row.sequence for row in [*plan.prefill, *plan.decode]]
         context = max([context, *(s.most_positions for s in rows)])
+        self._goes_on |= any(s.request.params.max_tokens > 1 for s in rows)
         live = self.scheduler.num_running + self.scheduler.num_waiting
         sequences = max(sequences, min(-(-live // limits.ranks), limits.slots))
         self._widest = min(context, limits.max_context), sequences
@@ -191,6 +204,8 @@ class Loop:
     def _read(self) -> list[Event]:
         """Results that are due: all but the newest where plans overlap, the oldest at least."""
         left = IN_FLIGHT - 1 if self.overlap else 0
+        if self._awaited():  # launching will wait for it: what is known must not
+            left = 0
         if self._draining:
             left = min(left, max(len(self._flights) - 1, 0))
         events: list[Event] = []

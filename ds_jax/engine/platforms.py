@@ -70,10 +70,13 @@ def choose(mesh: Mesh, numerics: str | config.Numerics, weights: str, cache_form
     )
 
 
-def keep_programs(folder: str | pathlib.Path | None) -> None:
-    """Keeps compiled programs, small ones too, in a folder across processes. None: no change."""
+def keep_programs(folder: str | pathlib.Path | None) -> pathlib.Path | None:
+    """Keeps compiled programs, small ones too, in a folder across processes. None: no change.
+
+    Returns: the folder, which is there, for what else is kept.
+    """
     if folder is None:
-        return
+        return None
     path = pathlib.Path(folder).expanduser()
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -85,6 +88,7 @@ def keep_programs(folder: str | pathlib.Path | None) -> None:
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return path
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -7,7 +7,8 @@ In: packed rows and a `StepKey`. Out: `StepOutput` whose arrays may still be com
 from __future__ import annotations
 
 import dataclasses
-import time
+import functools
+import pathlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from ds_jax.engine import batch as batches
 from ds_jax.engine import controls, limits, memory, sampler, states, step
 from ds_jax.engine.buckets import Buckets, StepKey
 from ds_jax.engine.plan import Copy
+from ds_jax.engine.program_store import ProgramStore
+from ds_jax.engine.programs import Programs
 from ds_jax.models import cache as caches
 from ds_jax.models import deepseek_v41, engram
 from ds_jax.models.context import Context
@@ -74,6 +77,7 @@ class Runner:
     Args:
       params: parameters already on the mesh; stacked layers are scanned over.
       tables: hash constants of Engram, or None.
+      store: folder that keeps compiled steps across processes; None: every process builds them.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Runner:
         tables: engram.HashTables | None,
         engine: config.Engine,
         cache: config.Cache,
+        store: pathlib.Path | None = None,
     ):
         self.context = make_context(model, numerics, mesh)
         self.layout = make_layout(engine, cache)
@@ -108,17 +113,21 @@ class Runner:
                 self.state,
                 most=min(engine.max_sequences, COPIES),
             )
-        self.compile_s = 0.0  # spent on compiling or loading programs so far
         self._packed_sharding = NamedSharding(mesh, step.SPLIT)
         self._score = jax.jit(logprobs.report)
-        self._programs: dict[Hashable, Any] = {}
+        self._kept: dict[Hashable, Any] = {}
+        self._folder = store
+        self._store = store and ProgramStore(store, list(mesh.devices.flat))
+        self._state_shape = jax.tree.map(_described, self.state)
+        self.programs: Programs[StepKey, jax.stages.Compiled] = Programs(self._build)
 
     def with_one_slot(self) -> Runner:
         """A runner of the same model with a cache of its own, for one sequence at a time."""
         engine = dataclasses.replace(self.engine, max_sequences=1)
         cache = dataclasses.replace(self.cache, pages=None, snapshots=0)
         model, numerics = self.context.model, self.context.numerics
-        return Runner(model, numerics, self.mesh, self.params, self.tables, engine, cache)
+        mesh, store = self.mesh, self._folder
+        return Runner(model, numerics, mesh, self.params, self.tables, engine, cache, store)
 
     def reset(self) -> None:
         """A zeroed state, after a step has failed: whatever the device held is lost.
@@ -146,7 +155,7 @@ class Runner:
 
     def start(self, key: StepKey, packed: np.ndarray) -> step.StepOutput:
         """Starts a step on packed rows. Compiles a new key."""
-        run = self._programs.get(key) or self.program(key)
+        run = self.programs.get(key)
         placed = jax.device_put(packed, self._packed_sharding)
         self.state, output = run(self.params, self.tables, self.state, placed)
         return output
@@ -196,27 +205,40 @@ class Runner:
         """Copies states out of slots, behind whatever was launched."""
         self.states.save(self.state, copies)
 
-    def has(self, key: StepKey) -> bool:
-        """Whether the step of a key is compiled."""
-        return key in self._programs
+    def _build(self, key: StepKey) -> jax.stages.Compiled:
+        """The compiled step of a key, kept from an earlier process or made anew."""
 
-    def program(self, key: StepKey) -> jax.stages.Compiled:
-        """The compiled step of a key; compiles a new one."""
-        if key not in self._programs:
-            start = time.perf_counter()
-            jitted: Any = step.build(self.context, self.layout, key, self.mesh, self.specs)
-            rows = batches.pack([], key, self.ranks, self.back)[0]
-            packed = jax.device_put(rows, self._packed_sharding)
-            lowered = jitted.lower(self.params, self.tables, self.state, packed)
-            self._programs[key] = lowered.compile()
-            self.compile_s += time.perf_counter() - start
-        return self._programs[key]
+        def make() -> Any:
+            return step.build(self.context, self.layout, key, self.mesh, self.specs)
+
+        rows = batches.pack([], key, self.ranks, self.back)[0]
+        packed = jax.device_put(rows, self._packed_sharding)
+        arguments = (self.params, self.tables, self._state_shape, packed)
+        if self._store is None:
+            return make().lower(*arguments).compile()
+        return self._store.compile(
+            (self.context, self.layout, key, self.mesh.shape_tuple, self._described_arguments),
+            make,
+            arguments,
+            out_shardings=(
+                jax.tree.map(lambda x: x.sharding, self._state_shape),
+                self._packed_sharding,
+            ),
+            donate=2,
+        )
+
+    @functools.cached_property
+    def _described_arguments(self) -> str:
+        """Structure, shapes, dtypes and shardings of what every step is given."""
+        given = (self.params, self.tables, self._state_shape)
+        leaves = jax.tree.leaves_with_path(given)
+        return repr([(jax.tree_util.keystr(path), str(_described(x))) for path, x in leaves])
 
     def kept(self, name: Hashable, make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
         """The program of a name, made on first use."""
-        if name not in self._programs:
-            self._programs[name] = make()
-        return self._programs[name]
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     def warm_up(self, keys: Sequence[StepKey] | None = None) -> int:
         """Compiles programs without running them; returns how many steps there are.
@@ -224,8 +246,9 @@ class Runner:
         Every number of rows also has its sampling program.
         """
         keys = self.buckets.keys() if keys is None else keys
+        self.programs.ask(keys)
         for key in keys:
-            self.program(key)
+            self.programs.get(key)
         for rows in sorted({key.sequences for key in keys if not key.all_logits}):
             self.sampler.warm_up(rows, self.state.recent)
         self.states.warm_up(self.state)
@@ -237,6 +260,10 @@ class Runner:
             )
             self.score_rows(logits, zeros, range(len(zeros)))
         return len(keys)
+
+
+def _described(array: jax.Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
 
 
 def place_params(

@@ -66,7 +66,7 @@ def test_state_and_experts_are_split_over_the_devices(pipeline: Pipeline) -> Non
 def collectives(pipeline: Pipeline, key: StepKey) -> collections.Counter[str]:
     """How often each collective stands in the compiled text of a step."""
     names = "all-gather|all-reduce|all-to-all|reduce-scatter|collective-permute"
-    found = re.findall(rf" ({names})(?:-start)?\(", pipeline.runner.program(key).as_text())
+    found = re.findall(rf" ({names})(?:-start)?\(", pipeline.runner.programs.get(key).as_text())
     return collections.Counter(found)
 
 

@@ -106,7 +106,7 @@ def test_packed_and_unpacked_rows_give_equal_bits(pipeline: Pipeline, logits: np
 )
 def test_the_cache_is_updated_in_place(pipeline: Pipeline, key: StepKey) -> None:
     runner = pipeline.runner
-    memory = runner.program(key).memory_analysis()
+    memory = runner.programs.get(key).memory_analysis()
     state = sum(a.nbytes for a in jax.tree.leaves(runner.state))
     assert memory.alias_size_in_bytes == state
     assert memory.temp_size_in_bytes < 0.1 * state
