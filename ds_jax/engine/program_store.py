@@ -12,6 +12,7 @@ The structure of its results is kept by pickle: the folder must be as trusted as
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
 import pathlib
 import pickle
@@ -23,7 +24,6 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
-import jaxlib
 from absl import logging
 from jax import export
 
@@ -40,7 +40,7 @@ class ProgramStore:
       devices: that programs run on.
     """
 
-    def __init__(self, folder: pathlib.Path, devices: list[jax.Device]):
+    def __init__(self, folder: pathlib.Path, devices: Sequence[Any]):
         self._folder = folder / f"steps-{_digest(_surroundings(devices))[:16]}"
         _touch(self._folder)
         _remove_unused(folder)
@@ -119,7 +119,7 @@ def _write(path: pathlib.Path, kept: tuple[export.Exported, Any]) -> None:
         logging.warning("%s: program not kept: %s", path, error)
 
 
-def _surroundings(devices: list[jax.Device]) -> tuple[Any, ...]:
+def _surroundings(devices: Sequence[Any]) -> tuple[Any, ...]:
     """What any program depends on besides its own arguments."""
     settings = {k: v for k, v in jax.config.values.items() if "cache" not in k}
     flags = {k: os.environ.get(k) for k in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")}
@@ -128,7 +128,7 @@ def _surroundings(devices: list[jax.Device]) -> tuple[Any, ...]:
             (str(path.relative_to(PACKAGE)), hashlib.sha256(path.read_bytes()).hexdigest())
             for path in sorted(PACKAGE.rglob("*.py"))
         ],
-        (jax.__version__, jaxlib.__version__, platform.python_version()),
+        (jax.__version__, importlib.metadata.version("jaxlib"), platform.python_version()),
         sorted((k, repr(v)) for k, v in settings.items()),
         sorted((k, v or "") for k, v in flags.items()),
         devices[0].client.platform_version,

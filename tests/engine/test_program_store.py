@@ -76,7 +76,7 @@ def test_other_sources_or_settings_have_programs_of_their_own(
 ) -> None:
     made: list[Any] = []
     compiled(open_store(tmp_path), "a", made)
-    old = jax.config.jax_default_matmul_precision
+    old = jax.config.values["jax_default_matmul_precision"]
     jax.config.update("jax_default_matmul_precision", "highest")
     try:
         compiled(open_store(tmp_path), "a", made)
@@ -138,4 +138,4 @@ def test_steps_from_a_folder_give_the_same_tokens_in_place(
     for key in keys:
         if runner.programs.is_ready(key):
             memory = runner.programs.get(key).memory_analysis()
-            assert memory.alias_size_in_bytes == state
+            assert memory is not None and memory.alias_size_in_bytes == state

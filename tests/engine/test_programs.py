@@ -5,9 +5,14 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import jax
 import pytest
 
+from ds_jax import SamplingParams
+from ds_jax.engine.buckets import StepKey
 from ds_jax.engine.programs import Programs
+from ds_jax.testing import prompt
+from tests.engine import replicas
 
 
 def test_a_program_is_built_once_for_all_threads() -> None:
@@ -53,3 +58,25 @@ def test_a_failed_build_raises_where_it_is_got_and_is_tried_again() -> None:
         programs.get("a")
     assert not programs.is_ready("a")
     assert programs.get("a") == "a"
+
+
+def test_a_token_does_not_wait_for_the_program_of_the_next() -> None:
+    pipeline = replicas.one_layer(max_sequences=2, max_context=32, page_tokens=32)
+    programs = pipeline.runner.programs
+    told = threading.Event()
+    build = programs._build
+
+    def build_late(key: StepKey) -> jax.stages.Compiled:
+        assert not key.feeds_back or told.wait(60), "nobody was told the first token"
+        return build(key)
+
+    programs._build = build_late
+    first = pipeline.generate([prompt(5)], SamplingParams(max_tokens=1, temperature=0))
+    assert len(programs) == 1  # no decode program for one token
+    tokens = []
+    for event in pipeline.engine.run(replicas.requests([prompt(5)], replicas.GREEDY)):
+        assert event.error is None
+        tokens.append(event.token_id)
+        told.set()
+    assert len(tokens) == 6 and tuple(tokens[:1]) == first[0].token_ids
+    assert len(programs) == 2
