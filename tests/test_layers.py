@@ -23,8 +23,7 @@ HOST_ONLY = (
     *("engine.balance", "engine.buckets", "engine.launches", "engine.limits", "engine.plan"),
     *("engine.queue", "engine.rank"),
     *("engine.scheduler", "engine.sequence", "engine.stats", "engine.stop"),
-    *("serving.admission", "serving.disaggregate", "serving.http", "serving.metrics"),
-    *("serving.protocol", "serving.router", "serving.routes", "serving.transport"),
+    "serving",
 )
 
 

@@ -1,0 +1,113 @@
+"""What an operator can set about the service.
+
+Decides names, defaults and which values make sense. Never reads flags or files. In: values. Out:
+`Settings`, or a `ConfigError` that names the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+
+from ds_jax.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of one server; times in seconds, sizes in bytes.
+
+    Attributes:
+      host, port: where it listens; without keys only loopback addresses are allowed. Port 0: any.
+      keys_file: TOML file of API keys, read again when it changes; None: any key is accepted.
+      models: names under which the model is served; the first one is the main one.
+      max_body_bytes: largest request body.
+      body_timeout_s: time a client has to send its body.
+      header_timeout_s: time a client has to send the head of a request, from the connection on.
+      idle_timeout_s: how long a connection without a request stays open.
+      max_connections: open connections; more are closed at once.
+      max_running: sequences in the engine at once; None: a little more than it has slots.
+      max_waiting: requests that wait for the engine; more are answered 429.
+      max_wait_s: a request that waits longer is answered 429, and one whose wait is foreseen to be
+        longer is answered at once.
+      max_choices: largest `n`.
+      keep_alive_s: silence after which a stream gets a comment.
+      slow_reader_s: how long a client may leave a stream unread before it is cut off.
+      max_backlog: events of a sequence that may wait for a slow reader.
+      drain_timeout_s: how long requests under way may still run after SIGTERM.
+      drain_notice_s: how long /ready says 503 before the listening socket is closed.
+      store_path: SQLite file of Responses; None: in memory.
+      store_ttl_s: how long a response is kept.
+      max_stored: responses kept at most; the oldest go.
+      thinking: whether the model thinks when a request says nothing about it.
+      log_prompts: write prompts and answers into the log.
+      page: serve the playground at `/`.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys_file: str | None = None
+    models: tuple[str, ...] = ("tiny", "DeepSeek-V4.1-Flash")
+    max_body_bytes: int = 16 * 2**20
+    body_timeout_s: float = 30.0
+    header_timeout_s: float = 10.0
+    idle_timeout_s: float = 75.0
+    max_connections: int = 4096
+    max_running: int | None = None
+    max_waiting: int = 512
+    max_wait_s: float = 600.0
+    max_choices: int = 16
+    keep_alive_s: float = 10.0
+    slow_reader_s: float = 30.0
+    max_backlog: int = 8192
+    drain_timeout_s: float = 60.0
+    drain_notice_s: float = 0.0
+    store_path: str | None = None
+    store_ttl_s: float = 30 * 86400.0
+    max_stored: int = 100_000
+    thinking: bool = True
+    log_prompts: bool = False
+    page: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.models or not all(self.models):
+            raise ConfigError("models=(): give at least one name under which the model is served")
+        for name in ("max_body_bytes", "max_connections", "max_waiting", "max_choices"):
+            _at_least(name, getattr(self, name), 1)
+        _at_least("max_backlog", self.max_backlog, 16)
+        _at_least("max_stored", self.max_stored, 1)
+        if self.max_running is not None:
+            _at_least("max_running", self.max_running, 1)
+        if self.max_choices > 255:
+            raise ConfigError(f"max_choices={self.max_choices}: must be at most 255")
+        for name in (
+            *("body_timeout_s", "header_timeout_s", "idle_timeout_s", "max_wait_s"),
+            *("keep_alive_s", "slow_reader_s", "store_ttl_s"),
+        ):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}={getattr(self, name)}: must be above 0 seconds")
+        for name in ("drain_timeout_s", "drain_notice_s"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}={getattr(self, name)}: must be 0 seconds or more")
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port={self.port}: must be from 0 (any) to 65535")
+        if self.keys_file is None and not is_loopback(self.host):
+            raise ConfigError(
+                f"--host={self.host}: without API keys the service listens on loopback only; "
+                "give --keys_file (python -m ds_jax.serving --new_key=NAME makes a key), or "
+                "--host=127.0.0.1"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address or host name."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _at_least(name: str, value: int, low: int) -> None:
+    if value < low:
+        raise ConfigError(f"{name}={value}: must be a whole number from {low}")
