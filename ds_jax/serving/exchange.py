@@ -50,7 +50,9 @@ class Exchange:
         self.status = 0  # of the answer; 0: nothing was sent
         self.ended = False
         self.gone = False  # the client has closed the connection
+        self.cancelled = False  # somebody has ended it through another request
         self.notes: dict[str, Any] = {}  # for the log
+        self.task = asyncio.current_task()
         self._send = send
 
     async def answer(
@@ -74,12 +76,14 @@ class Exchange:
     async def begin(self, status: int, headers: list[Header]) -> None:
         """The head of an answer."""
         self.status = status
-        own = (b"x-request-id", self.request_id.encode())
+        own = [(b"x-request-id", self.request_id.encode())]
+        if self.api == "anthropic":
+            own.append((b"request-id", own[0][1]))
         await self._send(
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [*headers, own, *self.extra],
+                "headers": [*headers, *own, *self.extra],
             }
         )
 
@@ -99,25 +103,29 @@ class Exchange:
         if abort is not None:
             abort()
 
+    def cancel(self) -> None:
+        """Ends the request; its client is told."""
+        self.cancelled = True
+        if self.task is not None:
+            self.task.cancel()
+
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Inside, the task is cancelled as soon as the client has gone. The body must be read."""
-        task = asyncio.current_task()
-        assert task is not None, "a request runs in a task"
-        watcher = asyncio.ensure_future(self._watch(task))
+        watcher = asyncio.ensure_future(self._watch())
         try:
             yield
         finally:
             watcher.cancel()
 
-    async def _watch(self, task: asyncio.Task[Any]) -> None:
+    async def _watch(self) -> None:
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 break
-        if not self.ended:
+        if not self.ended and self.task is not None:
             self.gone = True
-            task.cancel()
+            self.task.cancel()
 
     def _request_id(self) -> str:
         given = self.headers.get(b"x-request-id")

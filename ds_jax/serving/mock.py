@@ -80,7 +80,7 @@ class MockStream:
 
 
 class MockEngine:
-    """Methods mutate it; all but the constructor are called on one event loop.
+    """Methods mutate it; all but `close` are called on one event loop.
 
     Args:
       script: token ids of the answer to a request; the end token is not among them.
@@ -102,6 +102,7 @@ class MockEngine:
         self._running: dict[str, _Sequence] = {}
         self._waiting: dict[str, _Sequence] = {}
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._counts: collections.Counter[str] = collections.Counter()
 
     def submit(self, request: GenerateRequest, seed: int | None = None) -> MockStream:
@@ -110,12 +111,15 @@ class MockEngine:
             raise RequestError(self.failure, status=503, code="unavailable")
         name = request.request_id
         if name in self._running or name in self._waiting:
-            raise RequestError(f"request_id={name!r}: a request of this id is under way", status=409)
+            raise RequestError(
+                f"request_id={name!r}: a request of this id is under way", status=409
+            )
         stream = MockStream(name, self.abort)
         tokens = self._script(request)[: request.params.max_tokens]
         self._waiting[name] = _Sequence(request, tokens, stream, self._cached(request))
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._loop = asyncio.get_running_loop()
+            self._task = self._loop.create_task(self._run())
         return stream
 
     def abort(self, request_id: str) -> None:
@@ -158,7 +162,8 @@ class MockEngine:
     def close(self) -> None:
         """As `Engine.close`."""
         self.failure = self.failure or "the engine is closed"
-        self._end_all(FinishReason.CANCELLED, None)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end_all, FinishReason.CANCELLED, None)
 
     async def _run(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -187,7 +192,9 @@ class MockEngine:
             usage = Usage(len(request.prompt_token_ids), 1, sequence.cached)
         logprob = LOGPROB if request.params.top_logprobs is not None else None
         token = sequence.tokens[index]
-        sequence.stream.put(TokenEvent(request.request_id, index, token, None, None, logprob, usage=usage))
+        sequence.stream.put(
+            TokenEvent(request.request_id, index, token, None, None, logprob, usage=usage)
+        )
 
     def _end(
         self, sequence: _Sequence, reason: FinishReason, error: StepError | None = None

@@ -11,9 +11,9 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from ds_jax.records import GenerateRequest
 from ds_jax.serving.backend import Backend, Stream
 from ds_jax.serving.problems import Problem
-from ds_jax.records import GenerateRequest
 
 LOOK_S = 0.1  # between two looks at the engine
 FIRST_PAUSE_S = 0.2  # before a second attempt to restart; doubled each time
@@ -32,6 +32,7 @@ class Replica:
     def __init__(self, engine: Backend, restart: Callable[[], Backend]):
         self.engine = engine
         self.restarts = 0
+        self.on_restart: Callable[[], None] = lambda: None
         self._restart = restart
         self._closed = False
 
@@ -72,6 +73,7 @@ class Replica:
                     continue
                 pause = FIRST_PAUSE_S
                 self.restarts += 1
+                self.on_restart()
                 _LOG.warning("the engine runs again")
 
     def close(self) -> None:

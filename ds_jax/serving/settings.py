@@ -11,37 +11,38 @@ import ipaddress
 
 from ds_jax.errors import ConfigError
 
+HELP = {
+    "host": "Address to listen on; without --keys_file only loopback.",
+    "port": "Port to listen on; 0: any.",
+    "keys_file": "TOML file of API keys, read again when it changes; none: any key is accepted.",
+    "models": "Names under which the model is served; the first is the main one.",
+    "max_body_bytes": "Largest request body.",
+    "body_timeout_s": "Time a client has to send its body.",
+    "header_timeout_s": "Time a client has to send the head of a request.",
+    "idle_timeout_s": "How long a connection stays open between requests.",
+    "max_connections": "Open connections; more are answered 503 and closed.",
+    "max_running": "Sequences in the engine at once; none: a little more than it has slots.",
+    "max_waiting": "Requests that wait for the engine; more are answered 429.",
+    "max_wait_s": "Longest wait; a longer one, also a foreseen one, is answered 429.",
+    "max_choices": "Largest n.",
+    "keep_alive_s": "Silence after which a stream gets a comment.",
+    "slow_reader_s": "How long a client may leave a stream unread before it is cut off.",
+    "max_backlog": "Events of a sequence that may wait for a slow client.",
+    "drain_timeout_s": "How long requests under way may still run after SIGTERM.",
+    "drain_notice_s": "How long the socket stays open at least while /ready says 503.",
+    "store_path": "SQLite file of stored responses; none: memory.",
+    "store_ttl_s": "How long a response is kept.",
+    "max_stored": "Responses kept at most; the oldest go.",
+    "thinking": "Whether the model thinks when a request says nothing about it.",
+    "log_prompts": "Write request bodies into the log.",
+    "page": "Serve the playground at /.",
+}
+"""What each setting means; times in seconds, sizes in bytes."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of one server; times in seconds, sizes in bytes.
-
-    Attributes:
-      host, port: where it listens; without keys only loopback addresses are allowed. Port 0: any.
-      keys_file: TOML file of API keys, read again when it changes; None: any key is accepted.
-      models: names under which the model is served; the first one is the main one.
-      max_body_bytes: largest request body.
-      body_timeout_s: time a client has to send its body.
-      header_timeout_s: time a client has to send the head of a request, from the connection on.
-      idle_timeout_s: how long a connection without a request stays open.
-      max_connections: open connections; more are closed at once.
-      max_running: sequences in the engine at once; None: a little more than it has slots.
-      max_waiting: requests that wait for the engine; more are answered 429.
-      max_wait_s: a request that waits longer is answered 429, and one whose wait is foreseen to be
-        longer is answered at once.
-      max_choices: largest `n`.
-      keep_alive_s: silence after which a stream gets a comment.
-      slow_reader_s: how long a client may leave a stream unread before it is cut off.
-      max_backlog: events of a sequence that may wait for a slow reader.
-      drain_timeout_s: how long requests under way may still run after SIGTERM.
-      drain_notice_s: how long /ready says 503 before the listening socket is closed.
-      store_path: SQLite file of Responses; None: in memory.
-      store_ttl_s: how long a response is kept.
-      max_stored: responses kept at most; the oldest go.
-      thinking: whether the model thinks when a request says nothing about it.
-      log_prompts: write prompts and answers into the log.
-      page: serve the playground at `/`.
-    """
+    """Settings of one server; `HELP` says what each means."""
 
     host: str = "127.0.0.1"
     port: int = 8000

@@ -1,0 +1,165 @@
+"""The service, from the command line.
+
+Decides the flags, and how a pipeline becomes a backend. Never handles a request. In: flags. Out: a
+server that runs until a signal ends it.
+
+Every field of `Settings` is a flag.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from absl import flags
+
+from ds_jax import config
+from ds_jax.errors import ConfigError, RequestError
+from ds_jax.recipe.tokenizer import Tokenizer
+from ds_jax.records import GenerateRequest
+from ds_jax.serving import keys, mock
+from ds_jax.serving.backend import Backend, Model
+from ds_jax.serving.settings import HELP, Settings
+
+TINY = pathlib.Path(__file__).parents[1] / "assets" / "tiny"
+MOCK_TEXT = "A short thought.</think>This answer was written in advance. "
+
+_CHECKPOINT = flags.DEFINE_string("checkpoint", "tiny", "Folder in the published layout.")
+_MESH = flags.DEFINE_string("mesh", "ep1", "Devices, such as ep8 or ep2,dp8.")
+_NUMERICS = flags.DEFINE_enum("numerics", "released", ["released", "float32"], "Rounding policy.")
+_WEIGHTS = flags.DEFINE_enum(
+    "weights", "auto", ["auto", "quantized", "dequantized"], "Weights in memory."
+)
+_PLATFORM = flags.DEFINE_string("platform", None, "cpu, cuda, tpu or the name of a PJRT plugin.")
+_MAX_CONTEXT = flags.DEFINE_integer(
+    "max_context", None, "Positions of a sequence; default: the model's, at most 4096."
+)
+_MAX_SEQUENCES = flags.DEFINE_integer("max_sequences", 8, "Sequences a device holds at once.")
+_PAGES = flags.DEFINE_integer("pages", None, "Pages of 128 tokens a device.")
+_CANONICAL = flags.DEFINE_bool("canonical", False, "Tokens depend on the request alone; slower.")
+_PROGRAM_CACHE = flags.DEFINE_string(
+    "program_cache", "~/.cache/ds_jax/programs", "Folder of compiled programs; empty: none."
+)
+_WARM_UP = flags.DEFINE_bool("warm_up", False, "Compile every program before listening.")
+_MOCK = flags.DEFINE_bool("mock", False, "Scripted answers instead of a model.")
+_MOCK_STEP_S = flags.DEFINE_float("mock_step_s", 0.0, "Pause between tokens of --mock.")
+_MOCK_TOKENS = flags.DEFINE_integer("mock_tokens", 32, "Tokens of an answer of --mock.")
+_NEW_KEY = flags.DEFINE_string("new_key", None, "Make a key of this name, print it, and end.")
+
+
+def _define(field: dataclasses.Field[Any]) -> flags.FlagHolder[Any]:
+    """The flag of a field of `Settings`."""
+    name, default, text = field.name, field.default, HELP[field.name]
+    kind = str(field.type)
+    if kind == "bool":
+        return flags.DEFINE_bool(name, default, text)
+    if kind.startswith("int"):
+        return flags.DEFINE_integer(name, default, text)
+    if kind == "float":
+        return flags.DEFINE_float(name, default, text)
+    if kind.startswith("tuple"):
+        return flags.DEFINE_list(name, list(default), text)
+    return flags.DEFINE_string(name, default, text)
+
+
+_SETTINGS = {field.name: _define(field) for field in dataclasses.fields(Settings)}
+
+
+def main(arguments: list[str]) -> None:
+    """Runs what the flags say."""
+    if arguments:
+        raise RequestError(f"unexpected argument {arguments[0]!r}; settings are flags: --helpfull")
+    if _NEW_KEY.value:
+        key, entry = keys.make(_NEW_KEY.value)
+        print(f"The key, shown once:\n\n{key}\n\nAdd to the file of --keys_file:\n\n{entry}")
+        return
+    from ds_jax.serving import server  # says which extra is missing before a model is loaded
+    from ds_jax.serving.service import Service
+
+    settings = _settings()
+    _log_to_stderr()
+    model, engine, restart = _mocked() if _MOCK.value else _loaded()
+    server.Server(Service(settings, model, engine, restart)).run()
+
+
+def _settings() -> Settings:
+    values = {name: flag.value for name, flag in _SETTINGS.items()}
+    values["models"] = tuple(values["models"])
+    return Settings(**values)
+
+
+def _log_to_stderr() -> None:
+    """One line a message; those of requests are JSON."""
+    log = logging.getLogger("ds_jax.serving")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    to_stderr = logging.StreamHandler(sys.stderr)
+    log.addHandler(to_stderr)
+
+
+def _loaded() -> tuple[Model, Backend, Callable[[], Backend]]:
+    from ds_jax.pipeline import Pipeline  # jax is loaded only when it is needed
+
+    pipeline = Pipeline.from_checkpoint(
+        _CHECKPOINT.value,
+        mesh=_MESH.value,
+        numerics=_NUMERICS.value,
+        weights=_WEIGHTS.value,
+        platform=_PLATFORM.value,
+        program_cache=_PROGRAM_CACHE.value or None,
+        max_context=_MAX_CONTEXT.value,
+        max_sequences=_MAX_SEQUENCES.value,
+        canonical=_CANONICAL.value,
+        cache={"pages": _PAGES.value},
+    )
+    if _WARM_UP.value:
+        pipeline.warm_up()
+    return of_pipeline(pipeline), pipeline.engine, pipeline.restart
+
+
+def of_pipeline(pipeline: Any) -> Model:
+    """What the service needs to know of a loaded model.
+
+    Raises: ConfigError: it has no tokenizer.
+    """
+    if pipeline.tokenizer is None:
+        raise ConfigError("the checkpoint has no tokenizer.json; the service needs text")
+    limits = pipeline.loop.scheduler.limits
+    return Model(
+        tokenizer=pipeline.tokenizer,
+        bos_token_id=pipeline.model.bos_token_id,
+        vocab_size=pipeline.model.vocab_size,
+        max_context=limits.max_context,
+        slots=limits.slots * limits.ranks,
+        page_tokens=limits.page_tokens,
+        fingerprint=f"fp_{limits.fingerprint.hex()[:16]}",
+    )
+
+
+def _mocked() -> tuple[Model, Backend, Callable[[], Backend]]:
+    folder = TINY if _CHECKPOINT.value == "tiny" else pathlib.Path(_CHECKPOINT.value)
+    shape, _ = config.load(folder)
+    tokenizer = Tokenizer.from_file(folder / "tokenizer.json")
+    model = Model(
+        tokenizer=tokenizer,
+        bos_token_id=shape.bos_token_id,
+        vocab_size=shape.vocab_size,
+        max_context=_MAX_CONTEXT.value or 4096,
+        slots=_MAX_SEQUENCES.value,
+        page_tokens=128,
+        fingerprint="fp_mock",
+    )
+    ids = tokenizer.encode(MOCK_TEXT)
+    answer = (ids * (_MOCK_TOKENS.value // len(ids) + 1))[: _MOCK_TOKENS.value]
+
+    def script(_: GenerateRequest) -> list[int]:
+        return answer
+
+    def start() -> Backend:
+        return mock.MockEngine(script, slots=model.slots, step_s=_MOCK_STEP_S.value)
+
+    return model, start(), start
