@@ -125,6 +125,8 @@ class Admission:
             queues.setdefault(principal.name, collections.deque()).append(waiter)
             self.num_waiting += 1
             self._waiting_places += sequences
+            if self._furthest_behind() is waiter:  # it may fit where a lower class waits for more
+                self._next(now, most=1)
         return waiter
 
     def leave(self, waiter: Waiter, now: float, used: float | None = None) -> list[Waiter]:
@@ -215,9 +217,9 @@ class Admission:
                 f"again in {wait - most:.1f} s",
             )
 
-    def _next(self, now: float) -> list[Waiter]:
+    def _next(self, now: float, most: int | None = None) -> list[Waiter]:
         admitted: list[Waiter] = []
-        while self.num_waiting:
+        while self.num_waiting and len(admitted) != most:
             waiter = self._furthest_behind()
             if self.running + waiter.sequences > self.limits.max_running:
                 break

@@ -10,11 +10,15 @@ that sends it byte by byte (slow loris) or nothing at all would stay for ever.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ds_jax.serving.exchange import ABORT
+
+SEND_BYTES = 128 * 1024  # of the kernel for one connection: what a client does not read waits here
 
 
 class TimedProtocol(HttpToolsProtocol):
@@ -34,6 +38,10 @@ class TimedProtocol(HttpToolsProtocol):
             )
             transport.close()
             return
+        wire: socket.socket | None = transport.get_extra_info("socket")
+        if wire is not None:
+            with contextlib.suppress(OSError):  # it may be gone already
+                wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
