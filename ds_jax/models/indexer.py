@@ -96,7 +96,10 @@ def scores(
         precision=lax.Precision.HIGHEST,
         preferred_element_type=jnp.float32,
     )
-    return jnp.sum(w[..., None] * jax.nn.relu(dots), axis=2)
+    total = w[:, :, 0, None] * jax.nn.relu(dots[:, :, 0])
+    for head in range(1, i):  # written out: XLA:CPU reduces an inner axis 3 to 5 times slower
+        total = total + w[:, :, head, None] * jax.nn.relu(dots[:, :, head])
+    return total
 
 
 def top_mask(values: Float[Array, "*s C"], k: int) -> Bool[Array, "*s C"]:
