@@ -34,6 +34,9 @@ from ds_jax.recipe import conversation, render
 from ds_jax.recipe.tokenizer import Tokenizer
 from ds_jax.records import GenerateRequest, GenerateResult, SamplingParams, TokenEvent, Usage
 from ds_jax.sharding.mesh import MeshSpec
+from ds_jax.structured import backend
+from ds_jax.structured.compiler import Compiler
+from ds_jax.structured.vocabulary import prepared
 
 TINY = pathlib.Path(__file__).parent / "assets" / "tiny"
 Prompt = str | Sequence[int]
@@ -130,6 +133,10 @@ class Pipeline:
             storage,
             program_store,
         )
+        self.grammars: Compiler | None = None
+        if tokenizer is not None:
+            make = functools.partial(prepared, tokenizer, model.vocab_size)
+            self.grammars = Compiler(make)
         self._open_engine(limits)
         self._calls = itertools.count()
         self._scorer: Runner | None = None
@@ -140,7 +147,7 @@ class Pipeline:
         detokenizer = None
         if self.tokenizer is not None:
             detokenizer = functools.partial(self.tokenizer.detokenizer, skip_control=True)
-        self.engine = Engine(self.loop, detokenizer)
+        self.engine = Engine(self.loop, detokenizer, self.grammars)
 
     def restart(self) -> Engine:
         """A new engine on the same weights and programs, in place of one that failed or was closed.
@@ -350,7 +357,10 @@ class Pipeline:
 
         To be called while nothing is under way: it shares the runner with the engine's thread.
         """
-        count = self.runner.warm_up()
+        masked = self.grammars is not None and backend.is_installed()
+        if self.grammars is not None and masked:
+            self.grammars.vocabulary()
+        count = self.runner.warm_up(masked=masked)
         self.loop.is_warm = True
         return count
 

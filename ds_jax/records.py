@@ -145,9 +145,14 @@ class SamplingParams:
 
     @functools.cached_property
     def needs_full_sampling(self) -> bool:
-        """More is asked for than temperature, top-p, top-k and a seed."""
+        """More is asked for than temperature, top-p, top-k, a seed and a grammar."""
         asked = self.min_p > 0 or self.logit_bias or self.top_logprobs is not None
         return bool(asked) or self.counts_tokens
+
+    @functools.cached_property
+    def drawn_again(self) -> bool:
+        """Its tokens are drawn in full right behind each step; those of a grammar are later."""
+        return self.needs_full_sampling and self.grammar is None
 
 
 @dataclasses.dataclass(frozen=True)

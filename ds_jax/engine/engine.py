@@ -17,7 +17,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ds_jax.engine import stats
 from ds_jax.engine.loop import Loop
@@ -26,6 +26,9 @@ from ds_jax.engine.stop import Detokenizer
 from ds_jax.errors import DsJaxError, RequestError, StepError
 from ds_jax.kvcache import explain
 from ds_jax.records import FinishReason, GenerateRequest, ImageSpan, TokenEvent
+
+if TYPE_CHECKING:
+    from ds_jax.structured.compiler import Compiler
 
 DRAINS = "the engine drains: it takes no more requests; ask another replica"
 Answer = TypeVar("Answer")
@@ -46,11 +49,18 @@ class Engine:
     Args:
       loop: the replica; from now on only the engine's thread touches it.
       detokenizer: makes a new one, for requests with stop strings; None: there is no tokenizer.
+      grammars: compiles what constrained requests follow; None: there is no tokenizer.
     """
 
-    def __init__(self, loop: Loop, detokenizer: Callable[[], Detokenizer] | None = None):
+    def __init__(
+        self,
+        loop: Loop,
+        detokenizer: Callable[[], Detokenizer] | None = None,
+        grammars: Compiler | None = None,
+    ):
         self._worker = _Worker(loop)
         self._detokenizer = detokenizer
+        self._grammars = grammars
         self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox]
         self._mailboxes = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -147,14 +157,17 @@ class Engine:
         return self._worker.ask(ask)
 
     def _send(self, request: GenerateRequest, seed: int | None, sink: Sink) -> None:
-        self._worker.loop.check(request)
+        self._worker.loop.check(request, has_grammars=self._grammars is not None)
         params = request.params
         if seed is None:
             seed = secrets.randbits(64) if params.seq_seed is None else params.seq_seed
         detokenizer = None
         if params.stop and self._detokenizer is not None:
             detokenizer = self._detokenizer()
-        self._worker.submit(Submit(request, seed, detokenizer), sink)
+        grammar = None
+        if params.grammar is not None and self._grammars is not None:
+            grammar = self._grammars.submit_request(params.grammar)
+        self._worker.submit(Submit(request, seed, detokenizer, grammar), sink)
 
 
 class Stream:

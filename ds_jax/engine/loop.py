@@ -3,9 +3,10 @@
 Decides the order of planning, launching and reading, and what happens when a step fails. Never
 decides what a step serves (the scheduler does), never knows threads. In: events. Out: token events.
 
-A plan is launched as restores, prefill, decode, saves. The device keeps the newest token of every
-slot, so one copy a plan tells all readers' tokens. With `overlap` two plans are in flight: the
-result of one is read after the next was launched. A step that raises ends its sequences; the state
+A plan is launched as restores, prefill, decode, saves, draws under masks. The device keeps the
+newest token of every slot, so one copy a plan tells all readers' tokens. With `overlap` two plans
+are in flight: the result of one is read after the next was launched, or between its steps and its
+draws under masks, which depend on it. A step that raises ends its sequences; the state
 is made anew and all others are computed again.
 """
 
@@ -20,6 +21,7 @@ import jax
 
 from ds_jax.engine import controls, launches, reports, stats, vocabulary
 from ds_jax.engine.buckets import StepKey
+from ds_jax.engine.constraints import Constraints
 from ds_jax.engine.launches import Launch
 from ds_jax.engine.limits import Limits
 from ds_jax.engine.packing import Packer
@@ -27,6 +29,7 @@ from ds_jax.engine.plan import Event, Plan, StepFailed, StepResult
 from ds_jax.engine.reports import Report
 from ds_jax.engine.runner import Runner
 from ds_jax.engine.scheduler import Scheduler
+from ds_jax.engine.step import StepOutput
 from ds_jax.records import GenerateRequest, TokenEvent
 
 IN_FLIGHT = 2
@@ -43,6 +46,7 @@ class Flight:
       places: slot of each reader among those of all ranks.
       record: how long its parts have taken.
       reports: what the device says of tokens whose log probabilities are asked for.
+      failed: readers that cannot go on, and why.
     """
 
     number: int
@@ -50,6 +54,7 @@ class Flight:
     places: list[int]
     record: stats.StepRecord
     reports: list[Report] = dataclasses.field(default_factory=list)
+    failed: dict[int, str] = dataclasses.field(default_factory=dict)
 
 
 class Loop:
@@ -85,6 +90,7 @@ class Loop:
         self._widest = (0, 0)  # context and sequences of this busy period
         self._goes_on = False  # somebody wants more than one token in it
         self._prompt_logprobs: reports.PromptLogprobs = {}
+        self._constraints = Constraints(runner)
 
     @property
     def is_idle(self) -> bool:
@@ -96,11 +102,20 @@ class Loop:
         """Nothing runs although something is under way: time or an event has to come."""
         return self._draining and not self._flights and not self._events
 
-    def check(self, request: GenerateRequest) -> None:
-        """Raises RequestError for ids and sampling this replica cannot have; any thread may ask."""
+    def check(self, request: GenerateRequest, *, has_grammars: bool = False) -> None:
+        """Raises RequestError for ids and sampling this replica cannot have; any thread may ask.
+
+        Args:
+          has_grammars: grammars are compiled for it.
+        """
         rule, model = self.scheduler.limits.rule, self.runner.context.model
         vocabulary.check_ids(request.prompt_token_ids, "the prompt", model.vocab_size)
-        controls.check(request.params, model.vocab_size, skips_rows=rule.mode != "off")
+        controls.check(
+            request.params,
+            model.vocab_size,
+            skips_rows=rule.mode != "off",
+            has_grammars=has_grammars,
+        )
 
     def turn(self, events: Iterable[Event], deliver: Callable[[list[TokenEvent]], None]) -> None:
         """Reads what is due, plans the next step and launches it.
@@ -111,11 +126,14 @@ class Loop:
             a program must be compiled first.
         """
         start = self._clock()
-        due = [*events, *self._events, *self._read()]
+        events = list(events)
+        self._constraints.expect(events)
+        due = [*events, *self._constraints.poll(), *self._events, *self._read()]
         self._events = []
         read = self._clock()
         plan = self.scheduler.schedule(due, read)
         planned = self._clock()
+        self._constraints.drop(plan.ended)
         told = reports.attach(plan.events, self._prompt_logprobs)
         self._draining = not plan.has_rows
         if self.scheduler.is_idle:
@@ -130,7 +148,7 @@ class Loop:
                 told = []
             self._start(plan, steps, record)
         launched = self._clock()
-        record.launch_s = launched - planned
+        record.launch_s += launched - planned
         if told:
             deliver(told)
         record.deliver_s = self._clock() - launched
@@ -179,6 +197,8 @@ class Loop:
         runner, packer = self.runner, self._packer
         places = [packer.place(sequence) for sequence in plan.readers]
         flight = Flight(plan.number, runner.state.recent, places, record)
+        constrained = self._constraints.concern(plan)
+        launched: list[tuple[Launch, StepOutput]] = []
         if plan.restores:
             runner.load_states(plan.restores)
         for number, step in enumerate(steps, 1):
@@ -190,14 +210,34 @@ class Loop:
                 flight.reports += found
             assert output.newest is not None, "a step that draws tells what it has drawn"
             flight.newest = output.newest
+            if constrained:
+                launched.append((step, output))
             if runner.ranks > 1 and number % MOST_EXECUTIONS == 0:
                 flight.newest.block_until_ready()
         if plan.saves:
             runner.save_states(plan.saves)
+        if constrained:
+            self._draw(flight, launched, record)
         flight.newest.copy_to_host_async()
         for report in flight.reports:
             report.words.copy_to_host_async()
         return flight
+
+    def _draw(
+        self, flight: Flight, launched: list[tuple[Launch, StepOutput]], record: stats.StepRecord
+    ) -> None:
+        """Draws under masks, once the plan before is done."""
+        before = None
+        if self._flights:
+            start = self._clock()
+            before = jax.device_get(self._flights[-1].newest)
+            waited = self._clock() - start
+            self._flights[-1].record.wait_s += waited
+            record.launch_s -= waited
+        newest, found, flight.failed = self._constraints.draw(launched, before)
+        flight.reports += found
+        if newest is not None:
+            flight.newest = newest
 
     # Reading --------------------------------------------------------------------------------------
 
@@ -223,13 +263,13 @@ class Loop:
     def _result(self, flight: Flight) -> StepResult:
         start = self._clock()
         newest = jax.device_get(flight.newest)
-        flight.record.wait_s = self._clock() - start
+        flight.record.wait_s += self._clock() - start
         self.log.add(flight.record)
         tokens = [[token] for token in newest[flight.places].tolist()]
         logprobs = None
         if flight.reports:
             logprobs = reports.read(flight.reports, len(tokens), self._prompt_logprobs)
-        return StepResult(flight.number, tokens, logprobs)
+        return StepResult(flight.number, tokens, logprobs, flight.failed)
 
     def _recover(self, number: int, error: Exception) -> None:
         """A plan could not be launched: reads what was launched before it, then starts anew."""

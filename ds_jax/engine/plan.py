@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ds_jax.engine import sequence as sequences
 from ds_jax.engine.stop import Detokenizer
+from ds_jax.errors import DsJaxError
 from ds_jax.records import GenerateRequest, TokenEvent, TokenLogprob
+
+if TYPE_CHECKING:
+    from ds_jax.structured.grammar import Grammar
 
 
 class Chunk(NamedTuple):
@@ -104,15 +108,38 @@ class Plan:
         return [c.sequence for c in self.prefill if c.samples] + [r.sequence for r in self.decode]
 
 
+class PendingGrammar(Protocol):
+    """A grammar that is being compiled elsewhere."""
+
+    def poll(self) -> Grammar | None:
+        """The grammar, or None while it is not ready; never waits. Raises why there is none."""
+        ...
+
+
 class Submit(NamedTuple):
     """A request arrives; its id is not that of a request under way.
 
-    `detokenizer`: a new one, needed where the request has stop strings.
+    `detokenizer`: a new one, needed where the request has stop strings. `grammar`: what its output
+    follows; the request waits for it beside the queue until `GrammarReady` or `GrammarRefused`.
     """
 
     request: GenerateRequest
     seed: int
     detokenizer: Detokenizer | None = None
+    grammar: PendingGrammar | None = None
+
+
+class GrammarReady(NamedTuple):
+    """The grammar of a request is compiled: the request can run. Unknown ids are ignored."""
+
+    request_id: str
+
+
+class GrammarRefused(NamedTuple):
+    """There is no grammar for a request: it ends. Unknown ids are ignored."""
+
+    request_id: str
+    error: DsJaxError
 
 
 class Cancel(NamedTuple):
@@ -147,4 +174,4 @@ class StepFailed(NamedTuple):
     reason: str
 
 
-Event = Submit | Cancel | StepResult | StepFailed
+Event = Submit | Cancel | GrammarReady | GrammarRefused | StepResult | StepFailed

@@ -41,9 +41,9 @@ class Report:
 def asks(step: Launch) -> bool:
     """Whether a sequence of the step asks for more than the step itself does."""
     for part in step.chunks:
-        if part.sequence.request.params.needs_full_sampling or is_scored(part):
+        if part.sequence.request.params.drawn_again or is_scored(part):
             return True
-    return any([row.sequence.request.params.needs_full_sampling for row in step.rows])
+    return any([row.sequence.request.params.drawn_again for row in step.rows])
 
 
 def ask(runner: Runner, step: Launch, output: StepOutput) -> tuple[StepOutput, list[Report]]:
@@ -56,7 +56,7 @@ def ask(runner: Runner, step: Launch, output: StepOutput) -> tuple[StepOutput, l
     readers = tuple(
         (place, reader, row.params.top_logprobs)
         for (row, place), reader in zip(drawn, step.places, strict=True)
-        if row.params.top_logprobs is not None
+        if row.params.top_logprobs is not None and row.params.drawn_again
     )
     if readers:
         assert output.report is not None, "log probabilities are drawn in full"

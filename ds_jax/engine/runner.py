@@ -169,7 +169,7 @@ class Runner:
           rows: of the step; places: theirs.
         """
         pairs = zip(rows, places, strict=True)
-        asked = [(r, p) for r, p in pairs if r.samples and r.params.needs_full_sampling]
+        asked = [(r, p) for r, p in pairs if r.samples and r.params.drawn_again]
         if not asked:
             return output
         for row, _ in asked:
@@ -188,6 +188,19 @@ class Runner:
         )
         self.state = dataclasses.replace(self.state, recent=recent)
         return dataclasses.replace(output, tokens=tokens, report=report, newest=newest)
+
+    def draw_masked(
+        self, output: step.StepOutput, places: np.ndarray, words: np.ndarray, rows: np.ndarray
+    ) -> tuple[jax.Array, jax.Array]:
+        """Draws rows of a step again, under masks (`Sampler.sample_masked`).
+
+        Returns: their report, and the newest token of every slot.
+        """
+        recent, drawn = self.sampler.sample_masked(
+            output.logits, self.state.recent, places, words, rows
+        )
+        self.state = dataclasses.replace(self.state, recent=recent)
+        return drawn
 
     def score_rows(
         self, logits: jax.Array, next_ids: Sequence[int], places: Sequence[int]
@@ -240,10 +253,10 @@ class Runner:
             self._kept[name] = make()
         return self._kept[name]
 
-    def warm_up(self, keys: Sequence[StepKey] | None = None) -> int:
+    def warm_up(self, keys: Sequence[StepKey] | None = None, *, masked: bool = False) -> int:
         """Compiles programs without running them; returns how many steps there are.
 
-        Every number of rows also has its sampling program.
+        Every number of rows also has its sampling program, and if `masked` what draws under masks.
         """
         keys = self.buckets.keys() if keys is None else keys
         self.programs.ask(keys)
@@ -251,6 +264,9 @@ class Runner:
             self.programs.get(key)
         for rows in sorted({key.sequences for key in keys if not key.all_logits}):
             self.sampler.warm_up(rows, self.state.recent)
+        if masked:
+            sizes = {key.sequences for key in keys if not key.all_logits}
+            self.sampler.warm_up_masked(self.state.recent, sorted(sizes))
         self.states.warm_up(self.state)
         if self.buckets.flat_rows:
             zeros = [0] * self.buckets.flat_rows * self.ranks

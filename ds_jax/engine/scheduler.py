@@ -8,7 +8,8 @@ Rules, for each data-parallel rank:
 2. What is left of the step's tokens, at least a quarter, is prefill: running chunks first, then
    the head of the queue. Nobody overtakes the head.
 3. The queue is in order of arrival. A level of priority is worth `PRIORITY_PLACES` places, so
-   every request is overtaken by a bounded number of others.
+   every request is overtaken by a bounded number of others. A request whose grammar is being
+   compiled enters it afterwards, at the place of its arrival.
 4. A sequence is admitted with all pages it has to compute, on the rank that `balance` chooses.
 5. When a decode row finds no page, the sequence with the longest output on that rank is computed
    again later, from everything it has; it keeps its place in the queue. A preemption pays for
@@ -30,6 +31,8 @@ from ds_jax.engine.plan import (
     Chunk,
     DecodeRow,
     Event,
+    GrammarReady,
+    GrammarRefused,
     Plan,
     StepFailed,
     StepResult,
@@ -53,6 +56,7 @@ class Scheduler:
         self.ranks = [Rank(limits, number) for number in range(limits.ranks)]
         self.num_preemptions = 0
         self._live: dict[str, Sequence] = {}
+        self._compiling: dict[str, Sequence] = {}  # their grammars are; they keep their number
         self._waiting = OrderedSequences()
         self._deadlines = OrderedSequences()
         self._flights: collections.deque[Plan] = collections.deque()
@@ -105,8 +109,9 @@ class Scheduler:
         """Asserts that every sequence is in one place and nothing has leaked."""
         for rank in self.ranks:
             rank.check_integrity()
+        beside = self._compiling.values()
         slotted = [s for rank in self.ranks for s in rank.running.values()]
-        known = sorted(s.number for s in [*slotted, *self._waiting.live()])
+        known = sorted(s.number for s in [*slotted, *self._waiting.live(), *beside])
         assert known == sorted(s.number for s in self._live.values()), f"sequences {known}"
 
     # Events ---------------------------------------------------------------------------------------
@@ -121,6 +126,11 @@ class Scheduler:
                 self._submit(plan, event, now_s)
             elif isinstance(event, Cancel) and event.request_id in self._live:
                 self._end(plan, self._live[event.request_id], FinishReason.CANCELLED)
+            elif isinstance(event, GrammarReady) and event.request_id in self._compiling:
+                self._wait(self._compiling.pop(event.request_id))
+            elif isinstance(event, GrammarRefused) and event.request_id in self._compiling:
+                sequence = self._compiling[event.request_id]
+                self._end(plan, sequence, FinishReason.ERROR, event.error)
         for event in events:
             if isinstance(event, StepResult):
                 self._receive(plan, event)
@@ -152,6 +162,9 @@ class Scheduler:
             sequence.matcher = StopMatcher(params.stop, event.detokenizer)
         if sequence.deadline is not None:
             self._deadlines.push(sequence.deadline, sequence)
+        if event.grammar is not None:
+            self._compiling[request.request_id] = sequence
+            return
         self._wait(sequence)
 
     def _refusal(self, event: Submit) -> RequestError | None:
@@ -230,6 +243,7 @@ class Scheduler:
         """Gives everything back; a row in flight runs before whatever is planned from now on."""
         plan.ended.append(sequence)
         del self._live[sequence.request.request_id]
+        self._compiling.pop(sequence.request.request_id, None)
         if sequence.slot >= 0:
             self.ranks[sequence.rank].release(sequence)
         self._waiting.trim(len(self._live))

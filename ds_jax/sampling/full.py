@@ -1,8 +1,8 @@
 """Sampling with everything a request can ask for.
 
-Decides the order: logit bias, penalties, temperature, top-p, top-k, min-p; and that the draws of a
-row that asks for nothing are those of `sample`. Never decides who asks. In: logits, counts,
-controls. Out: tokens, counts, a report on each token.
+Decides the order: logit bias, penalties, refused tokens, temperature, top-p, top-k, min-p; and that
+the draws of a row that asks for nothing are those of `sample`. Never decides who asks. In: logits,
+counts, controls. Out: tokens, counts, a report on each token.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt16
 
-from ds_jax.sampling import logprobs, penalties, sample
+from ds_jax.sampling import logprobs, mask, penalties, sample
 
 
 @jax.tree_util.register_dataclass
@@ -36,17 +36,22 @@ def sample_full(
     counts: UInt16[Array, "slots V"],
     controls: sample.Controls,
     shaping: Shaping,
+    rows: Int[Array, "B X"] | None = None,
 ) -> tuple[UInt16[Array, "slots V"], Int[Array, " B"], Int[Array, "B words"]]:
     """Counts with the drawn tokens, the tokens, and their `logprobs.report`.
 
     The report is zeros in a step where nobody asks for one.
 
+    Args:
+      rows: packed mask rows (`mask`); None: no token is refused.
     Cost: beside `sample`, reads B V logits twice and B V counts; a report adds a top-k of B V.
     """
     said = counts[jnp.minimum(shaping.slots, counts.shape[0] - 1)]
     shaped = penalties.bias(logits, shaping.bias_ids, shaping.bias_values)
     # rows that are not counted have neutral penalties: whatever is left in their slot changes none
     shaped = penalties.penalize(shaped, said, shaping.penalties)
+    if rows is not None:
+        shaped = mask.refuse(shaped, rows)
     tokens = sample.sample(shaped, controls, shaping.min_p)
     counts = penalties.count(counts, shaping.slots, tokens, shaping.counted)
     report = lax.cond(

@@ -26,13 +26,16 @@ def apply(
     Cost: N V selects; a step with N = 0 rows costs nothing. N is a bucket size: one compilation
     for each.
     """
-    t, v = logits.shape
+    t = len(logits)
     if not rows.shape[0]:
         return logits
-    kept = unpack(rows, v)
     chosen = logits.at[jnp.minimum(targets, t - 1)].get(mode="promise_in_bounds")
-    masked = jnp.where(kept, chosen, -jnp.inf)
-    return logits.at[targets].set(masked, mode="drop")
+    return logits.at[targets].set(refuse(chosen, rows), mode="drop")
+
+
+def refuse(logits: Float[Array, "B V"], rows: Int[Array, "B X"]) -> Float[Array, "B V"]:
+    """The same where every row of the logits has its mask row, in order."""
+    return jnp.where(unpack(rows, logits.shape[1]), logits, -jnp.inf)
 
 
 def unpack(rows: Int[Array, "N X"], size: int) -> Bool[Array, "N V"]:

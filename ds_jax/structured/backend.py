@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,11 @@ def library() -> Any:
         raise MissingLibraryError(
             f"structured output needs llguidance ({error}); install ds_jax[structured]"
         ) from error
+
+
+def is_installed() -> bool:
+    """Whether there is a library; it is not loaded."""
+    return importlib.util.find_spec("llguidance") is not None
 
 
 class _Encoder:

@@ -33,12 +33,16 @@ class Job:
     Attributes:
       matcher: behind the anchor.
       draft_ids: proposed tokens.
-      first_row: the anchor's row of the step's logits; those of the drafts follow it.
+      first_row: the anchor's row of the logits of its rank; those of the drafts follow it.
+      rank: whose logits they are.
+      always: the row is needed even where it refuses nothing.
     """
 
     matcher: Matcher
     draft_ids: Sequence[int]
     first_row: int
+    rank: int = 0
+    always: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,14 +50,16 @@ class Filled:
     """What a step needs.
 
     Attributes:
-      rows: [N, words] int32, N one of the buckets.
-      targets: [N] int32, the logits row each belongs to; `num_logits` in padding.
+      rows: [ranks * N, words] int32, N one of the buckets; those of a rank follow each other.
+      targets: [ranks * N] int32, the logits row each belongs to; `num_logits` in padding.
+      owners: the job of each row, by its place among `rows`; padding has none.
       valid: for each job, how many of its drafts are allowed.
       faults: for jobs that cannot go on, why; their rows allow the end token.
     """
 
     rows: Rows
     targets: NDArray[np.int32]
+    owners: dict[int, int]
     valid: tuple[int, ...]
     faults: dict[int, GrammarFault]
 
@@ -73,17 +79,24 @@ class Filler:
 
     Args:
       vocabulary: of all grammars.
-      buckets: ascending row counts; the last one holds the largest step.
+      buckets: ascending row counts of a rank; the last one holds the largest step.
       num_logits: rows of a step's logits.
       threads: that fill masks; 1: the caller's.
+      ranks: data-parallel ranks.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, buckets: Sequence[int], num_logits: int, threads: int = 1
+        self,
+        vocabulary: Vocabulary,
+        buckets: Sequence[int],
+        num_logits: int,
+        threads: int = 1,
+        ranks: int = 1,
     ):
         self._vocabulary = vocabulary
         self._buckets = tuple(buckets)
         self._num_logits = num_logits
+        self._ranks = ranks
         self._executor = backend.make_executor(threads) if threads > 1 else None
         self._scratch = np.zeros((0, vocabulary.words), np.int32)
 
@@ -158,25 +171,24 @@ class Filler:
         valid: list[int],
         faults: dict[int, GrammarFault],
     ) -> Filled:
-        targets = [
-            job.first_row + offset for job in jobs for offset in range(1 + len(job.draft_ids))
-        ]
-        waits = [job.matcher.is_waiting for job in jobs for _ in range(1 + len(job.draft_ids))]
-        kept = [
-            index
-            for index, wait in enumerate(waits)
-            if not (wait and bool((rows[index] == -1).all()))
-        ]
-        size = next((size for size in self._buckets if size >= len(kept)), None)
+        ranks: list[list[tuple[int, int, int]]] = [[] for _ in range(self._ranks)]
+        for index, job in enumerate(jobs):
+            for offset in range(1 + len(job.draft_ids)):
+                row = starts[index] + offset
+                free = job.matcher.is_waiting and bool((rows[row] == -1).all())
+                if job.always or not free:
+                    ranks[job.rank].append((row, index, job.first_row + offset))
+        most = max(map(len, ranks))
+        size = next((size for size in self._buckets if size >= most), None)
         if size is None:
-            raise errors.StepError(
-                f"{len(kept)} mask rows in one step; at most {self._buckets[-1]}"
-            )
-        out = np.full((size, rows.shape[1]), -1, np.int32)
-        places = np.full(size, self._num_logits, np.int32)
-        out[: len(kept)] = rows[kept]
-        places[: len(kept)] = [targets[index] for index in kept]
-        return Filled(out, places, tuple(valid), faults)
+            raise errors.StepError(f"{most} mask rows in one step; at most {self._buckets[-1]}")
+        out = np.full((self._ranks * size, rows.shape[1]), -1, np.int32)
+        targets = np.full(self._ranks * size, self._num_logits, np.int32)
+        owners: dict[int, int] = {}
+        for rank, kept in enumerate(ranks):
+            for place, (row, index, target) in enumerate(kept, rank * size):
+                out[place], targets[place], owners[place] = rows[row], target, index
+        return Filled(out, targets, owners, tuple(valid), faults)
 
 
 def _starts(jobs: Sequence[Job]) -> tuple[list[int], int]:
