@@ -52,6 +52,13 @@ _PROMPT_LOGPROBS = flags.DEFINE_integer(
     "prompt_logprobs", None, "The same for the tokens of prompts."
 )
 _IGNORE_EOS = flags.DEFINE_bool("ignore_eos", False, "Go on past the model's end token.")
+_JSON_SCHEMA = flags.DEFINE_string(
+    "json_schema", None, "File with a JSON Schema that every output follows."
+)
+_REGEX = flags.DEFINE_string("regex", None, "Regular expression that every output matches.")
+_EBNF = flags.DEFINE_string(
+    "ebnf", None, "File with a grammar in GBNF; every output is its rule root."
+)
 _SEQ_SEED = flags.DEFINE_integer("seq_seed", None, "Seed of every sequence; default: drawn.")
 _NUMERICS = flags.DEFINE_enum("numerics", "released", ["released", "float32"], "Rounding policy.")
 _WEIGHTS = flags.DEFINE_enum(
@@ -121,6 +128,7 @@ def _generate() -> None:
         prompt_logprobs=_PROMPT_LOGPROBS.value,
         ignore_eos=_IGNORE_EOS.value,
         seq_seed=_SEQ_SEED.value,
+        grammar=terminal.grammar(_JSON_SCHEMA.value, _REGEX.value, _EBNF.value),
     )
     from ds_jax.pipeline import Pipeline  # jax is loaded only when it is needed
 

@@ -7,6 +7,7 @@ In: flag values, a pipeline. Out: stdout (results only) and stderr.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ds_jax.errors import ConfigError, DsJaxError, RequestError
+from ds_jax.grammar_request import GrammarRequest
 from ds_jax.records import FinishReason, SamplingParams, TokenEvent, TokenLogprob, Usage
 
 if TYPE_CHECKING:
@@ -84,7 +86,17 @@ class Session:
             pipeline.chat_prompt(p, thinking=thinking) if chat and isinstance(p, str) else p
             for p in prompts
         ]
-        self.requests = pipeline.requests(inputs, params)
+        self.requests = pipeline.requests(inputs, self._answers(params) if thinking else params)
+
+    def _answers(self, params: SamplingParams) -> SamplingParams:
+        """Parameters whose grammar starts behind the reasoning."""
+        tokenizer = self.pipeline.tokenizer
+        if params.grammar is None or tokenizer is None:
+            return params
+        ends = tokenizer.control_id(tokenizer.special_tokens.thinking_end)
+        return dataclasses.replace(
+            params, grammar=dataclasses.replace(params.grammar, trigger_token_ids=(ends,))
+        )
 
     def run(self, output: str) -> None:
         """Prints results to stdout: "text" or "jsonl"; progress and statistics to stderr.
@@ -200,12 +212,7 @@ def prompts(given: Sequence[str], file: str | None) -> list[Prompt]:
     """
     found: list[Prompt] = list(given)
     if file is not None:
-        try:
-            text = pathlib.Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise ConfigError(f"--prompts_file={file}: cannot read it ({reason})") from None
-        lines = enumerate(text.splitlines(), 1)
+        lines = enumerate(_text("prompts_file", file).splitlines(), 1)
         found += [_prompt(line, f"{file}:{number}") for number, line in lines if line.strip()]
     if not found:
         raise RequestError("no prompt: give --prompt or --prompts_file")
@@ -251,6 +258,39 @@ def _logprob(found: TokenLogprob | None) -> dict[str, Any] | None:
     return (
         None if found is None else {"logprob": found.logprob, "top": [list(t) for t in found.top]}
     )
+
+
+def grammar(
+    schema_file: str | None, regex: str | None, ebnf_file: str | None
+) -> GrammarRequest | None:
+    """The grammar that flags ask for.
+
+    Raises: ConfigError for an unreadable file, RequestError for a grammar that is refused.
+    """
+    from ds_jax import structured  # its modules are loaded only where they are needed
+
+    given: list[GrammarRequest] = []
+    for flag, kind, file in (
+        ("json_schema", "json_schema", schema_file),
+        ("ebnf", "ebnf", ebnf_file),
+    ):
+        if file is not None:
+            given.append(GrammarRequest(kind, _text(flag, file)))
+    if regex is not None:
+        given.append(GrammarRequest("regex", regex))
+    if len(given) > 1:
+        raise RequestError("give one of --json_schema, --regex and --ebnf: an output follows one")
+    for each in given:  # over bytes: what is wrong with it does not need the model's tokens
+        structured.compile(each.kind, each.text)
+    return given[0] if given else None
+
+
+def _text(flag: str, file: str) -> str:
+    try:
+        return pathlib.Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigError(f"--{flag}={file}: cannot read it ({reason})") from None
 
 
 def config_file(checkpoint: str) -> pathlib.Path:

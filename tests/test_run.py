@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 
+import jsonschema
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -97,6 +98,12 @@ MISTAKES = [
     (["--prompts_file=nowhere.jsonl"], "nowhere.jsonl: cannot read it"),
     (["x"], "unexpected argument 'x'"),
     (["--thinking", "--prompt=x"], "--thinking needs --chat"),
+    (["--prompt=x", "--json_schema=nowhere.json"], "--json_schema=nowhere.json: cannot read it"),
+    (["--prompt=x", "--json_schema=README.md"], "json_schema: no JSON"),
+    (["--prompt=x", "--regex=(("], "regex: no regular expression"),
+    (["--prompt=x", "--ebnf=README.md"], "ebnf: "),
+    (["--prompt=x", "--regex=a", "--json_schema=README.md"], "give one of --json_schema"),
+    (["--prompt=x", "--regex=a", "--ignore_eos"], "ignore_eos=True"),
 ]
 LATE_MISTAKES = [
     (["--prompt=x", "--checkpoint=nowhere"], "nowhere: is not a folder"),
@@ -118,6 +125,18 @@ def test_mistakes_found_without_loading_jax(
 @pytest.mark.parametrize(("flags", "message"), LATE_MISTAKES)
 def test_mistakes_found_before_device_work(base: list[str], flags: list[str], message: str) -> None:
     one_line(run(*base, *flags), message)
+
+
+@pytest.mark.parametrize("output", ["text", "jsonl"])
+def test_outputs_follow_a_schema(tmp_path: pathlib.Path, base: list[str], output: str) -> None:
+    schema = {"type": "array", "items": {"enum": [True, None]}, "minItems": 1, "maxItems": 2}
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(schema))
+    flags = [f"--json_schema={file}", "--max_tokens=60", "--checkpoint=tiny", "--seq_seed=1"]
+    done = run(*base, *flags, "--temperature=1", f"--output={output}", "--prompt=Flags:")
+    assert done.returncode == 0, done.stderr
+    text = json.loads(done.stdout)["text"] if output == "jsonl" else done.stdout
+    jsonschema.validate(json.loads(text), schema)
 
 
 def test_prompts_that_do_not_fit_are_named(base: list[str]) -> None:

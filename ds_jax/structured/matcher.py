@@ -32,6 +32,9 @@ Rows = NDArray[np.int32]
 """[rows, words]: bit i of word w, lowest first, is token 32 w + i; 1 is allowed."""
 
 
+_DEAD_END = "NoExtension"  # how the library names it
+
+
 class GrammarFault(errors.StepError):
     """A sequence that cannot go on in its grammar; only that sequence ends."""
 
@@ -287,13 +290,13 @@ class Matcher:
     def _check(self) -> None:
         """Raises if the parser cannot go on."""
         handle = self._handle
-        if handle.is_error():
-            reason = handle.get_error().strip().partition("\n")[0]
+        reason = handle.get_error().strip().partition("\n")[0] if handle.is_error() else ""
+        if reason and _DEAD_END not in reason:
             raise GrammarFault(f"the grammar's parser stopped: {reason}; simplify the grammar")
-        if handle.is_stopped() and not handle.is_accepting():
+        if reason or (handle.is_stopped() and not handle.is_accepting()):
             raise GrammarFault(
-                f"no token can follow after {self._length} tokens ({handle.stop_reason()}); "
-                "the grammar leads into a dead end"
+                f"no token can follow after {self._length} tokens "
+                f"({reason or handle.stop_reason()}); the grammar leads into a dead end"
             )
 
 

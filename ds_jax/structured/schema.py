@@ -208,10 +208,8 @@ class _Reader:
 
     def _check_numbers(self, out: dict[str, Any], place: str) -> None:
         """The library reads bounds as doubles; one it would round is refused."""
-        for keyword, wanted in keywords.ENFORCED.items():
-            if wanted not in (keywords.NUMBER, keywords.POSITIVE) or keyword not in out:
-                continue
-            value = out[keyword]
+        for keyword in keywords.NUMBERS:
+            value = out.get(keyword)
             if isinstance(value, int) and abs(value) > 2**53:
                 self._refuse(f"{shown(str(value))} is beyond 2**53", f"{place}/{keyword}")
 

@@ -57,6 +57,9 @@ ENFORCED = {
 }
 """Keyword to what its value must be."""
 
+NUMBERS = tuple(name for name, wanted in ENFORCED.items() if wanted in (NUMBER, POSITIVE))
+"""Keywords whose value is a number."""
+
 REFUSED = {
     "not": "spell out what is allowed",
     "if": "use anyOf",

@@ -37,6 +37,13 @@ def limits(**changes: Any) -> Limits:
     return Limits(**{**values, **changes})
 
 
+class Unfinished:
+    """A grammar that is being compiled; the scheduler never asks it."""
+
+    def poll(self) -> None:
+        raise AssertionError("the scheduler waits for an event")
+
+
 class Driver:
     """Plans, runs and reads; with `overlap` a result is read one plan late."""
 
@@ -64,11 +71,13 @@ class Driver:
         *,
         seed: int = 1,
         detokenizer: Detokenizer | None = None,
+        compiles: bool = False,
         params: dict[str, Any] | None = None,
         **request: Any,
     ) -> None:
         asked = GenerateRequest(name, tuple(prompt), SamplingParams(**(params or {})), **request)
-        self.submitted[name] = Submit(asked, seed, detokenizer)
+        grammar = Unfinished() if compiles else None
+        self.submitted[name] = Submit(asked, seed, detokenizer, grammar)
         self.inbox.append(self.submitted[name])
 
     def cancel(self, name: str) -> None:
@@ -145,7 +154,7 @@ class Driver:
 
     def expected(self, name: str) -> tuple[list[int], FinishReason]:
         """What a request gives alone on an endless machine, if nobody ends it."""
-        request, seed, _ = self.submitted[name]
+        request, seed = self.submitted[name][:2]
         params = request.params
         ends = set(params.stop_token_ids) | (set() if params.ignore_eos else {END})
         most = min(params.max_tokens, self.limits.context - len(request.prompt_token_ids))

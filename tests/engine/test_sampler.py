@@ -65,6 +65,37 @@ def test_ranks_sample_like_single_devices_and_do_not_talk(logits: np.ndarray) ->
         assert name not in text
 
 
+def masked(mesh: Mesh, logits: np.ndarray, ranks: range) -> list[np.ndarray]:
+    """One step in which the last row of every rank is drawn under a mask, in a bucket of 2."""
+    split = NamedSharding(mesh, step.SPLIT)
+    made = sampler.Sampler(mesh, SLOTS, V)
+    recent = jax.device_put(jnp.zeros((len(ranks) * SLOTS, 2), jnp.int32), split)
+    places = np.full(len(ranks) * 2, controls.NOWHERE, np.int32)
+    rows = np.full((len(ranks) * 2, made.mask_words), -1, np.int32)
+    mine = range(0, len(places), 2)
+    places[mine] = ROWS - 1
+    rows[mine] = [[1 << (5 + rank), 1 << 9] for rank in ranks]
+    params = SamplingParams(top_logprobs=1)
+    count = len(ranks)
+    words = controls.pack_full(
+        [params] * count, list(ranks), [1] * count, [4] * count, list(mine), len(places)
+    )
+    given = jax.device_put(logits[ranks[0] * ROWS : (ranks[-1] + 1) * ROWS], split)
+    recent, (report, newest) = made.sample_masked(given, recent, places, words, rows)
+    return [np.asarray(report)[mine], np.asarray(newest), np.asarray(recent)]
+
+
+def test_masked_rows_of_a_rank_are_its_own(logits: np.ndarray) -> None:
+    mesh = meshes.build(meshes.MeshSpec.parse(f"ep{RANKS}"))
+    together = masked(mesh, logits, range(RANKS))
+    single = meshes.build(meshes.MeshSpec.parse("ep1"))
+    alone = [masked(single, logits, range(rank, rank + 1)) for rank in range(RANKS)]
+    for number, found in enumerate(together):
+        np.testing.assert_array_equal(found, np.concatenate([parts[number] for parts in alone]))
+    for rank, newest in enumerate(together[1].reshape(RANKS, SLOTS)):
+        assert newest[1] in (5 + rank, 41) and newest[0] == newest[2] == 0
+
+
 def test_rows_that_ask_for_nothing_keep_the_token_of_the_step(logits: np.ndarray) -> None:
     single = meshes.build(meshes.MeshSpec.parse("ep1"))
     tokens, _, newest, recent, counts = run(single, logits, range(3, 4))[:5]

@@ -11,6 +11,7 @@ import pytest
 from ds_jax import config
 from ds_jax.engine import balance, stats
 from ds_jax.engine.limits import Limits
+from ds_jax.engine.plan import GrammarReady, GrammarRefused
 from ds_jax.errors import ConfigError, RequestError, StepError
 from ds_jax.kvcache.explain import Cause
 from ds_jax.kvcache.replay import Rule
@@ -24,6 +25,47 @@ FREE = {"max_tokens": 8, "ignore_eos": True}
 
 def names(driver: Driver, *reasons: FinishReason) -> set[str]:
     return {n for n, event in driver.final.items() if event.finish_reason in reasons}
+
+
+# Grammars
+
+
+def test_a_request_whose_grammar_is_compiled_waits_beside_the_queue() -> None:
+    """Others pass it; ready, it has the place of its arrival."""
+    driver = Driver(limits(slots=1))
+    driver.submit("slow", [1, 2], compiles=True, params=FREE)
+    driver.submit("first", [3, 4], params=FREE)
+    driver.submit("last", [5, 6], params=FREE)
+    for _ in range(3):
+        driver.step()
+    assert "first" in driver.tokens and "slow" not in driver.tokens
+    assert driver.scheduler.num_waiting == 2
+    driver.inbox.append(GrammarReady("slow"))
+    while "slow" not in driver.final:
+        driver.step()
+    assert "first" in driver.final and "last" not in driver.final
+    driver.run()
+    driver.check_results()
+
+
+def test_a_request_without_its_grammar_ends_in_every_way() -> None:
+    driver = Driver(limits(slots=1))
+    refused = RequestError("no such grammar")
+    for name in ("refused", "cancelled", "late", "gone"):
+        driver.submit(name, [1], compiles=True, deadline_s=3.0 if name == "late" else None)
+    driver.step()
+    assert not driver.scheduler.is_idle
+    driver.inbox += [GrammarRefused("refused", refused), GrammarReady("nobody")]
+    driver.cancel("cancelled")
+    driver.inbox += [GrammarReady("cancelled"), GrammarRefused("cancelled", refused)]
+    for _ in range(5):
+        driver.step()
+    assert driver.final["refused"].error is refused
+    assert driver.final["cancelled"].finish_reason is FinishReason.CANCELLED
+    assert driver.final["late"].finish_reason is FinishReason.DEADLINE
+    driver.cancel("gone")
+    driver.run()
+    assert set(driver.final) == {"refused", "cancelled", "late", "gone"} and not driver.tokens
 
 
 # Admission and order

@@ -115,6 +115,35 @@ def test_draws_follow_the_distribution_of_the_formulas(
     assert chi_square < degrees + 4 * np.sqrt(2 * degrees)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.6])
+def test_refused_tokens_leave_the_distribution_of_the_others(
+    logits: np.ndarray, temperature: float
+) -> None:
+    """As if their logits were minus infinity: filters count the tokens that are left."""
+    filters = FILTERS | {"temperature": temperature}
+    min_p = filters.pop("min_p")
+    kept = np.random.default_rng(3).random(V) < 0.5
+    words = np.zeros(-(-V // 32) * 32, bool)
+    words[:V] = kept
+    row = np.packbits(words, bitorder="little").view(np.int32)
+    shaping, rows = shaping_of(DRAWS, min_p=min_p), jnp.broadcast_to(row, (DRAWS, len(row)))
+    batch = jnp.broadcast_to(jnp.asarray(logits), (DRAWS, V))
+    controls = controls_of(np.arange(DRAWS), **filters)
+    drawn = np.asarray(run(batch, counts_of(DRAWS), controls, shaping, rows)[1])
+    masked = np.where(kept, logits, -np.inf)
+    if temperature == 0:
+        assert set(drawn) == {int(masked.argmax())}
+        return
+    wanted = oracle.distribution(masked, **filters, min_p=min_p, prompt=(), output=())
+    counts = np.bincount(drawn, minlength=V)
+    assert not counts[wanted == 0].any()
+    some = wanted > 0
+    chi_square = ((counts[some] - wanted[some] * DRAWS) ** 2 / (wanted[some] * DRAWS)).sum()
+    degrees = some.sum() - 1
+    assert degrees >= 2
+    assert chi_square < degrees + 4 * np.sqrt(2 * degrees)
+
+
 @pytest.mark.parametrize(
     ("asked", "shown"),
     [

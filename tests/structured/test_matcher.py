@@ -266,6 +266,25 @@ def test_a_parser_limit_ends_only_its_sequence(tiny):
         assert len(ids(filled.rows[1].tobytes())) > 26
 
 
+def test_rows_of_ranks_stand_apart(tiny):
+    grammar = structured.compile("regex", "[a-z]+", tiny)
+    waiting = grammar.matcher(Trigger((tiny.encode("x")[0],), holds_end=False))
+    filler = Filler(tiny, bucket_sizes(8, first=2), num_logits=50, ranks=3)
+    inside = grammar.matcher()
+    jobs = [
+        Job(inside, [], 7, rank=2),
+        Job(waiting, [], 1, rank=2),
+        Job(inside, [], 4, rank=0),
+        Job(waiting, [], 0, rank=1, always=True),
+    ]
+    filled = filler.fill(jobs)
+    assert filled.rows.shape == (6, tiny.words)
+    assert filled.targets.tolist() == [4, 50, 0, 50, 7, 50]
+    assert filled.owners == {0: 2, 2: 3, 4: 0}
+    assert (filled.rows[[1, 2, 3, 5]] == -1).all()
+    assert (filled.rows[0] == filled.rows[4]).all() and (filled.rows[0] != -1).any()
+
+
 def test_bucket_sizes_grow_to_the_largest_step():
     assert bucket_sizes(48) == (0, 8, 32, 48)
     assert bucket_sizes(5) == (0, 5)
