@@ -60,7 +60,16 @@ def write_json(path: str | pathlib.Path, values: dict[str, Any]) -> None:
     Raises:
       ConfigError: the file cannot be written.
     """
+    write_text(path, json.dumps(values, indent=2) + "\n")
+
+
+def write_text(path: str | pathlib.Path, text: str) -> None:
+    """Writes a file.
+
+    Raises:
+      ConfigError: it cannot be written.
+    """
     try:
-        pathlib.Path(path).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        pathlib.Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None

@@ -19,7 +19,16 @@ ROOT = PACKAGE.parent
 
 HOST_ONLY = (
     *("config", "config_rules", "errors", "primes", "published_layout", "records", "strict_table"),
-    *("benchmark.host", "kvcache", "recipe", "simulator", "structured", "speculative.plan"),
+    *(
+        "benchmark.host",
+        "benchmark.plot",
+        "benchmark.workload",
+        "kvcache",
+        "recipe",
+        "simulator",
+        "structured",
+        "speculative.plan",
+    ),
     *("engine.balance", "engine.buckets", "engine.launches", "engine.limits", "engine.plan"),
     *("engine.queue", "engine.rank"),
     *("engine.scheduler", "engine.sequence", "engine.stats", "engine.stop"),

@@ -1,7 +1,13 @@
-"""Measures speed on this machine: python -m ds_jax.benchmark [--parts=machine,decode,host]
+"""Measures speed on this machine.
+
+    python -m ds_jax.benchmark [--parts=machine,decode,host]    compiled steps alone
+    python -m ds_jax.benchmark prefill --step_tokens=128,512    the engine in one phase
+    python -m ds_jax.benchmark decode --batches=1,8,32 --context=512
+    python -m ds_jax.benchmark serve --rate=2 --requests=100    arrivals with shared prefixes
+    python -m ds_jax.benchmark gains                            overlap, batches, cached prefixes
 
 Decides flags and the order of parts. Never measures itself. In: flags. Out: a table on stdout, and
-JSON where --out says; exit code 2 and one line for a user's mistake.
+files where --out, --plot and --profile say; exit code 2 and one line for a user's mistake.
 """
 
 from __future__ import annotations
@@ -10,27 +16,45 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from ds_jax import command
 from ds_jax.errors import ConfigError
 
+if TYPE_CHECKING:
+    from ds_jax.benchmark.commands import Replicas
+
+_COMMANDS = ("prefill", "decode", "serve", "gains")
 _PARTS = ("machine", "prefill", "decode", "host", "start")
 
 _WHICH = flags.DEFINE_list("parts", list(_PARTS), f"What to measure, of {', '.join(_PARTS)}.")
 _CONFIG = flags.DEFINE_string(
     "config",
     str(pathlib.Path(__file__).parents[2] / "configs" / "bench_21m.json"),
-    "The model's config; its weights are random.",
+    "The model's config; its weights are random. Commands use it where it is given.",
 )
 _NUMERICS = flags.DEFINE_enum("numerics", "float32", ["released", "float32"], "Rounding policy.")
 _BATCHES = flags.DEFINE_list("batches", ["1", "8"], "Sequences at once.")
 _PROMPT_TOKENS = flags.DEFINE_integer("prompt_tokens", 512, "Tokens a prompt.", lower_bound=1)
 _NEW_TOKENS = flags.DEFINE_integer("new_tokens", 32, "Decode steps of a run.", lower_bound=1)
 _REPEATS = flags.DEFINE_integer("repeats", 5, "Timed runs; the median counts.", lower_bound=1)
-_CHECKPOINT = flags.DEFINE_string("checkpoint", "tiny", "start: what the command line loads.")
+_CHECKPOINT = flags.DEFINE_string("checkpoint", "tiny", "What start and commands load.")
+_MESH = flags.DEFINE_string("mesh", "ep1", "Devices of a command, such as ep8.")
+_CONTEXT = flags.DEFINE_integer("context", 512, "Tokens a prompt, of prefill and decode.", 1)
+_STEP_TOKENS = flags.DEFINE_list("step_tokens", ["512"], "prefill: tokens of a step.")
+_CHUNK_TOKENS = flags.DEFINE_list("chunk_tokens", ["128", "512"], "Lengths of prefill chunks.")
+_OVERLAP = flags.DEFINE_bool("overlap", True, "Plan and launch a step while another runs.")
+_SEQUENCES = flags.DEFINE_integer("sequences", 8, "serve: sequences at once.", 1)
+_REQUESTS = flags.DEFINE_integer("requests", 100, "serve: requests of the trace.", 1)
+_RATE = flags.DEFINE_float("rate", 2.0, "serve: requests a second.")
+_PREFIXES = flags.DEFINE_integer("prefixes", 4, "serve: beginnings that prompts share.", 1)
+_SHARED_TOKENS = flags.DEFINE_integer("shared_tokens", 512, "serve: tokens of each.", 1)
+_OWN_TOKENS = flags.DEFINE_integer("own_tokens", 64, "serve: tokens behind it, at most.", 1)
+_SEED = flags.DEFINE_integer("seed", 0, "serve: of the trace.")
+_PLOT = flags.DEFINE_string("plot", None, "Also draw throughput and speed a user there, as SVG.")
+_PROFILE = flags.DEFINE_string("profile", None, "Folder for a trace of the run, for Perfetto.")
 _OUT = flags.DEFINE_string("out", None, "Also write every figure there, as JSON.")
 _PROGRAM_CACHE = flags.DEFINE_string(
     "program_cache", "~/.cache/ds_jax/programs", "Folder of compiled programs; empty: none."
@@ -38,10 +62,60 @@ _PROGRAM_CACHE = flags.DEFINE_string(
 
 
 def main(arguments: list[str]) -> None:
-    """Measures the chosen parts."""
-    if arguments:
-        raise ConfigError(f"unexpected argument {arguments[0]!r}; choose with --parts")
-    _measure(_parts())
+    """Runs one of the commands, or measures the chosen parts."""
+    match arguments:
+        case []:
+            _measure(_parts())
+        case [command] if command in _COMMANDS:
+            _run(command)
+        case _:
+            raise ConfigError(
+                f"unexpected argument {arguments[0]!r}; choose with --parts, or give one of "
+                f"{', '.join(_COMMANDS)}"
+            )
+
+
+def _run(name: str) -> None:
+    from ds_jax.benchmark import commands, workload
+
+    replicas = _replicas()
+    batches, repeats = _sizes(_BATCHES), _REPEATS.value
+    if name == "prefill":
+        sizes = _sizes(_STEP_TOKENS)
+        report = commands.prefill(replicas, batches, _CONTEXT.value, sizes, repeats)
+    elif name == "decode":
+        report = commands.decode(replicas, batches, _CONTEXT.value, _NEW_TOKENS.value, repeats)
+    elif name == "serve":
+        asked = workload.Sizes(
+            _REQUESTS.value,
+            _RATE.value,
+            _PREFIXES.value,
+            _SHARED_TOKENS.value,
+            _OWN_TOKENS.value,
+            _NEW_TOKENS.value,
+        )
+        report = commands.serve(replicas, asked, _SEQUENCES.value, _SEED.value)
+    else:
+        report = commands.gains(replicas, repeats)
+    print(report.text)
+    if _OUT.value:
+        command.write_json(_OUT.value, report.values)
+    if _PLOT.value:
+        command.write_text(_PLOT.value, report.picture())
+
+
+def _replicas() -> Replicas:
+    from ds_jax.benchmark import commands
+
+    return commands.Replicas(
+        source=_CONFIG.value if flags.FLAGS["config"].present else _CHECKPOINT.value,
+        mesh=_MESH.value,
+        numerics=_NUMERICS.value,
+        overlap=_OVERLAP.value,
+        chunk_tokens=tuple(sorted(_sizes(_CHUNK_TOKENS))),
+        program_cache=_PROGRAM_CACHE.value or None,
+        profile=_PROFILE.value,
+    )
 
 
 def _measure(parts: Sequence[str]) -> None:
@@ -52,7 +126,9 @@ def _measure(parts: Sequence[str]) -> None:
     from ds_jax.engine import platforms
 
     model = config.load_model(_CONFIG.value)
-    workload = offline.Workload(_PROMPT_TOKENS.value, _NEW_TOKENS.value, _sizes(), _REPEATS.value)
+    workload = offline.Workload(
+        _PROMPT_TOKENS.value, _NEW_TOKENS.value, _sizes(_BATCHES), _REPEATS.value
+    )
     platforms.keep_programs(_PROGRAM_CACHE.value or None)
     starts: dict[str, Any] | None = None
     if "start" in parts:  # before this process takes memory and cores
@@ -98,11 +174,11 @@ def _parts() -> list[str]:
     return chosen
 
 
-def _sizes() -> tuple[int, ...]:
-    sizes = [int(text) for text in _BATCHES.value if text.isdecimal()]
-    if len(sizes) != len(_BATCHES.value) or not sizes or min(sizes) < 1:
+def _sizes(flag: flags.FlagHolder[list[str]]) -> tuple[int, ...]:
+    sizes = [int(text) for text in flag.value if text.isdecimal()]
+    if len(sizes) != len(flag.value) or not sizes or min(sizes) < 1:
         raise ConfigError(
-            f"--batches={','.join(_BATCHES.value)}: must be numbers above 0 with commas between"
+            f"--{flag.name}={','.join(flag.value)}: must be numbers above 0 with commas between"
         )
     return tuple(sizes)
 

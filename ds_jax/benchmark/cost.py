@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 import jax
+import numpy as np
 
 from ds_jax import config
 from ds_jax.models import cache as caches
@@ -31,20 +32,14 @@ def flops_per_token(model: config.Model, position: int, *, logits: bool = True) 
       logits: count the head.
 
     Returns: operations under "linears" (every weight matrix but the head, A of E experts), "head",
-      "attention" (scores and values of window and chosen rows) and "indexer" (scores of all rows).
+      "attention" (scores and values of window and chosen rows) and "indexer" (scores of all rows,
+      or of the candidates' whole blocks).
     """
     linears, head = 0.0, 0.0
-    for name, spec in _leaves(model):
-        flops = 2.0 * math.prod(spec.shape)
-        last = name.rsplit(".", 1)[-1]
-        if len(spec.shape) == 1 or last in _LOOKED_UP or last in _ELEMENT_WISE:
-            continue
-        if last == "head":
+    for name, spec in matrices(model):
+        flops = 2.0 * math.prod(spec.shape) * share(model, name, spec)
+        if name == "head":
             head = flops
-        elif spec.stacked:
-            linears += flops * model.num_experts_per_tok / spec.shape[0]
-        elif last == "wk":  # one key a compressed row
-            linears += flops / model.ratio(_layer(name))
         else:
             linears += flops
     attended, indexed = 0, 0
@@ -53,7 +48,7 @@ def flops_per_token(model: config.Model, position: int, *, logits: bool = True) 
         rows = (position + 1) // ratio if ratio else 0
         attended += min(position + 1, model.sliding_window) + min(rows, model.index_topk)
         if layer in model.index_source_layer_ids:
-            indexed += rows
+            indexed += scored_rows(model, layer, rows)
     return {
         "linears": linears,
         "head": head if logits else 0.0,
@@ -75,7 +70,7 @@ def bytes_per_decode_step(
     numerics: config.Numerics,
     batch: int,
     position: int,
-    weight_bytes: int = 4,
+    weight_bytes: float = 4,
 ) -> dict[str, float]:
     """Bytes that one token of each of `batch` sequences must read.
 
@@ -110,8 +105,42 @@ def bytes_per_decode_step(
         held += min(position + 1, model.sliding_window) * width["window"]
         held += min(rows, model.index_topk) * width["row"]
         if layer in model.index_source_layer_ids:
-            held += rows * width["key"]
+            held += scored_rows(model, layer, rows) * width["key"]
     return {"weights": values * weight_bytes, "cache": batch * held}
+
+
+def scored_rows(model: config.Model, layer: int, rows: Any) -> Any:
+    """Index keys that a query of a layer scores, of so many rows: a number or an array of them.
+
+    Behind the source of candidates these are whole blocks of candidates.
+    """
+    source, block = model.candidate_source_layer_id, model.candidate_block_size
+    if source is None or layer <= source:
+        return rows
+    return np.minimum(-(-rows // block), model.candidate_topk_blocks) * block
+
+
+def matrices(model: config.Model) -> list[tuple[str, ParamSpec]]:
+    """Paths and declarations of everything that tokens are multiplied with."""
+    found = []
+    for name, spec in _leaves(model):
+        last = name.rsplit(".", 1)[-1]
+        if len(spec.shape) > 1 and last not in _LOOKED_UP and last not in _ELEMENT_WISE:
+            found.append((name, spec))
+    return found
+
+
+def share(model: config.Model, name: str, spec: ParamSpec) -> float:
+    """Share of a matrix that one token meets: A of E experts, one index key a compressed row."""
+    if spec.stacked:
+        return model.num_experts_per_tok / spec.shape[0]
+    return 1 / model.ratio(layer_of(name)) if name.endswith(".wk") else 1.0
+
+
+def layer_of(name: str) -> int:
+    """Layer number in a path such as layers.3.indexer.wk; -1 outside the layers."""
+    parts = name.split(".")
+    return int(parts[1]) if parts[0] == "layers" else -1
 
 
 def _row_bytes(ctx: Context, kind: str) -> int:
@@ -125,8 +154,3 @@ def _leaves(model: config.Model) -> list[tuple[str, ParamSpec]]:
         (jax.tree_util.keystr(path, simple=True, separator="."), spec)
         for path, spec in jax.tree_util.tree_leaves_with_path(tree)
     ]
-
-
-def _layer(name: str) -> int:
-    """Layer number in a path such as layers.3.indexer.wk."""
-    return int(name.split(".")[1])

@@ -80,19 +80,20 @@ class StepLog:
             "wait_ms": statistics.median(r.wait_s for r in decode) * 1e3,
         }
 
-    def idle_share(self) -> float | None:
-        """Share of the time from the first launch to the last end in which the device had nothing.
 
-        Needs a `Watcher`, and steps that follow each other without a pause; None without.
-        """
-        records = [r for r in self.records if r.done_at]
-        if len(records) < 2:
-            return None
-        idle = sum(
-            max(0.0, after.launched_at - before.done_at)
-            for before, after in itertools.pairwise(records)
-        )
-        return idle / (records[-1].done_at - records[0].launched_at)
+def idle_share(records: Sequence[StepRecord]) -> float | None:
+    """Share of the time from the first launch to the last end in which the device had nothing.
+
+    Needs records that a `Watcher` saw, of steps that follow each other without a pause; None
+    without.
+    """
+    if len(records) < 2 or not all(r.done_at for r in records):
+        return None
+    idle = sum(
+        max(0.0, after.launched_at - before.done_at)
+        for before, after in itertools.pairwise(records)
+    )
+    return idle / (records[-1].done_at - records[0].launched_at)
 
 
 class Waitable(Protocol):

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from ds_jax import config, testing
-from ds_jax.benchmark import cost
+from ds_jax.benchmark import cost, equivalent
+from ds_jax.kvcache.replay import Rule
 
 D, V, Q, H, N = 64, 96, 32, 32, 4  # hidden, vocabulary, query rank, head width, heads
 
@@ -90,3 +91,49 @@ def test_the_comparison_shape_needs_what_was_worked_out():
     prefill = cost.prefill_flops(m, 512, all_logits=True) / 512
     assert 1.5e7 < prefill < 3e7
     assert 2e7 < cost.bytes_per_decode_step(m, config.FLOAT32, 1, 528)["weights"] < 8.6e7
+
+
+PUBLISHED = {4096: 35.7e9, 131072: 38.7e9, 1048576: 57.5e9}  # decode of one token
+
+
+@pytest.mark.parametrize("context", PUBLISHED)
+def test_the_released_model_needs_the_published_operations(context):
+    m = config.load_model("configs/deepseek_v41_flash.json")
+    assert sum(cost.flops_per_token(m, context - 1).values()) == pytest.approx(
+        PUBLISHED[context], rel=2e-3
+    )
+
+
+def quantized() -> config.Model:
+    return testing.tiny_model(quantization=config.Quantization())
+
+
+def test_a_multiply_add_weighs_what_its_operands_store():
+    m = model()
+    plain = cost.flops_per_token(m, 9)
+    hyper = 3 * 2 * (2 + 4) * 4 * 4 * D
+    bf16 = plain["linears"] / 2 - hyper + V * D
+    pairs = plain["attention"] * 2 + plain["indexer"] / 2
+    assert equivalent.decode_flops(m, 1, 9) == pytest.approx(4 * bf16 + 8 * hyper + pairs)
+    assert equivalent.decode_flops(m, 3, 9) == pytest.approx(3 * equivalent.decode_flops(m, 1, 9))
+    fewer = equivalent.decode_flops(testing.tiny_model(), 1, 9)
+    assert equivalent.decode_flops(quantized(), 1, 9) < fewer
+
+
+def test_prefill_is_the_sum_of_its_tokens_with_a_head_a_chunk():
+    m = quantized()
+    head = 4 * V * D
+    tokens = sum(equivalent.decode_flops(m, 1, at) - head for at in range(40))
+    assert equivalent.prefill_flops(m, 40, 16) == pytest.approx(tokens + 3 * head)
+
+
+def test_rows_that_the_decoder_side_leaves_out_cost_its_source_alone():
+    m = quantized()
+    ratios = m.compress_ratios[: m.num_hidden_layers]
+    exact = equivalent.prefill_flops(m, 60, 64, Rule(8, ratios))
+    assert exact == equivalent.prefill_flops(m, 60, 64)
+    compact = Rule(8, ratios, mode="compact", keep_tokens=10)
+    masked = Rule(8, ratios, mode="mask", keep_tokens=10)
+    assert equivalent.prefill_flops(m, 60, 64, masked) == exact
+    assert equivalent.prefill_flops(m, 60, 64, compact) < 0.75 * exact
+    assert equivalent.prefill_flops(m, 10, 64, compact) == equivalent.prefill_flops(m, 10, 64)
