@@ -15,8 +15,13 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def run(*flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command line on CPU."""
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONWARNINGS": "default", **variables}
+    """Runs the command line on CPU, compiled as other tests are."""
+    settings = {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "PYTHONWARNINGS": "default",
+    }
+    environment = os.environ | settings | variables
     return subprocess.run(
         [sys.executable, "-m", "ds_jax.run", *flags],
         cwd=ROOT,
@@ -99,9 +104,9 @@ MISTAKES = [
     (["x"], "unexpected argument 'x'"),
     (["--thinking", "--prompt=x"], "--thinking needs --chat"),
     (["--prompt=x", "--json_schema=nowhere.json"], "--json_schema=nowhere.json: cannot read it"),
-    (["--prompt=x", "--json_schema=README.md"], "json_schema: no JSON"),
+    (["--prompt=x", "--json_schema=README.md"], "json_schema at line 1, column 1: no JSON"),
     (["--prompt=x", "--regex=(("], "regex: no regular expression"),
-    (["--prompt=x", "--ebnf=README.md"], "ebnf: "),
+    (["--prompt=x", "--ebnf=README.md"], "ebnf at line "),
     (["--prompt=x", "--regex=a", "--json_schema=README.md"], "give one of --json_schema"),
     (["--prompt=x", "--regex=a", "--ignore_eos"], "ignore_eos=True"),
 ]

@@ -55,6 +55,7 @@ def test_a_cancelled_prompt_leaves_nothing_to_the_next_request_of_its_id(
     pipeline: Pipeline,
 ) -> None:
     """The engine's thread waits; the loop is turned by hand, so that the cancel hits a flight."""
+    replicas.run(pipeline, replicas.requests([PROMPT], ASKED))  # programs: overlap needs them
     (request,) = replicas.requests([PROMPT], ASKED)
     told: list[TokenEvent] = []
     for events in ([Submit(request, 0)], [], [Cancel(request.request_id)]):
