@@ -7,6 +7,7 @@ engine's numbers when they are asked for. Out: the text of `/metrics`.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -14,7 +15,12 @@ from ds_jax.errors import ConfigError
 
 try:
     import prometheus_client as prometheus
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
 except ImportError as error:
     raise ConfigError(
         "the service needs prometheus-client; install the extra: pip install 'ds_jax[serve]'"
@@ -60,6 +66,30 @@ _COUNTERS = {
 }
 
 
+class Gaps:
+    """Times between tokens: a histogram that is cheap to add to. `observe` mutates it."""
+
+    def __init__(self, buckets: tuple[float, ...]):
+        self._buckets = buckets
+        self._counts = [0] * (len(buckets) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """One more, in a third of the time the library takes: it happens for every token."""
+        self._counts[bisect.bisect_left(self._buckets, seconds)] += 1
+        self._sum += seconds
+
+    def collect(self, name: str, help_text: str, labels: Mapping[str, str]) -> Metric:
+        """The histogram."""
+        family = HistogramMetricFamily(name, help_text, labels=list(labels))
+        below, cumulative = 0, list[tuple[str, float]]()
+        for bound, count in zip((*map(str, self._buckets), "+Inf"), self._counts, strict=True):
+            below += count
+            cumulative.append((bound, float(below)))
+        family.add_metric(list(labels.values()), cumulative, self._sum)
+        return family
+
+
 class Metrics:
     """Observations of one server. Methods mutate it.
 
@@ -80,7 +110,6 @@ class Metrics:
         self.registry = prometheus.CollectorRegistry()
         self._labels = {"model_name": model, "engine": "0"}
         self._engine, self._waiting, self._page_tokens = engine, waiting, page_tokens
-        self.registry.register(self)  # type: ignore[arg-type]
         labelled = self._labelled
         count, times = prometheus.Counter, prometheus.Histogram
         self.prompt_tokens = labelled(count, "vllm:prompt_tokens", "Prompt tokens.")
@@ -106,9 +135,7 @@ class Metrics:
         self.first_token_s = labelled(
             times, "vllm:time_to_first_token_seconds", "To the first token.", FIRST_TOKEN_BUCKETS
         )
-        self.inter_token_s = labelled(
-            times, "vllm:inter_token_latency_seconds", "Between tokens.", TOKEN_BUCKETS
-        )
+        self.inter_token_s = Gaps(tuple(map(float, TOKEN_BUCKETS)))
         self.per_token_s = labelled(
             times,
             "vllm:request_time_per_output_token_seconds",
@@ -145,6 +172,7 @@ class Metrics:
         self.cancelled = labelled(count, "ds_jax:requests_cancelled", "Clients that went away.")
         self.slow_readers = labelled(count, "ds_jax:slow_readers_cut", "Clients too slow to read.")
         self.restarts = labelled(count, "ds_jax:engine_restarts", "Engines replaced.")
+        self.registry.register(self)  # type: ignore[arg-type]
 
     def succeeded(self, reason: str) -> None:
         """A sequence has ended."""
@@ -186,6 +214,9 @@ class Metrics:
         )
         info.add_metric([*values, str(self._page_tokens), str(int(pages))], 1.0)
         yield info
+        yield self.inter_token_s.collect(
+            "vllm:inter_token_latency_seconds", "Between tokens.", labels
+        )
         for name, (key, help_text) in _COUNTERS.items():
             if key in stats:
                 family = CounterMetricFamily(name, help_text, labels=names)

@@ -15,7 +15,7 @@ from ds_jax.recipe.chat_response import ChatCompletionResponse
 from ds_jax.recipe.encoding import DeepseekV41Encoding
 from ds_jax.recipe.messages import MessagesRequest
 from ds_jax.recipe.messages_response import MessagesResponse
-from ds_jax.recipe.prompt import RenderedPrompt
+from ds_jax.recipe.prompt import PromptSegment, RenderedPrompt
 from ds_jax.recipe.request import ConversationRequest
 from ds_jax.recipe.responses import ResponsesRequest
 from ds_jax.recipe.responses_response import ResponsesResponse
@@ -27,6 +27,9 @@ from ds_jax.serving.problems import Problem
 from ds_jax.serving.service import Service
 
 Protocol = Literal["chat", "responses", "messages"]
+SHORT_PROMPT = 32  # segments; longer prompts are encoded in one go
+SHORT_TEXT = 64  # characters
+MAX_KNOWN = 4096  # texts
 _REQUESTS: dict[Protocol, Any] = {
     "chat": ChatCompletionRequest,
     "responses": ResponsesRequest,
@@ -166,8 +169,22 @@ def render(request: ConversationRequest) -> RenderedPrompt:
 
 
 def encode(service: Service, rendered: RenderedPrompt) -> list[int]:
-    """Token ids of a prompt."""
-    return service.model.tokenizer.encode_segments(rendered.segments)
+    """Token ids of a prompt. Short texts are remembered: a template repeats them in each one."""
+    tokenizer, known = service.model.tokenizer, service.encoded
+    segments = rendered.segments
+    if len(segments) > SHORT_PROMPT:
+        return tokenizer.encode_segments(segments)
+    ids: list[int] = []
+    for text, special in segments:
+        found = known.get((text, special))
+        if found is None:
+            found = tokenizer.encode_segments([PromptSegment(text, special)])
+            if len(text) <= SHORT_TEXT:
+                if len(known) >= MAX_KNOWN:
+                    known.clear()
+                known[text, special] = found
+        ids += found
+    return ids
 
 
 def sequences(

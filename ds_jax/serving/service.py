@@ -76,6 +76,7 @@ class Service:
         self.draining = False
         self.in_flight = 0  # requests that generate, waiting ones included
         self.live: dict[str, Exchange] = {}  # by response id
+        self.encoded: dict[tuple[str, bool], list[int]] = {}  # `prepare.encode`
         self._options: dict[str, ConversionOptions] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
