@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import jax
 import numpy as np
 import pytest
 
@@ -48,9 +51,12 @@ def ways(pipeline: Pipeline, params: SamplingParams) -> dict[str, list[int]]:
 
     alone("cold", reuse_prefix=False)
     alone("hit")
-    others = [prompt(n, seed=n) for n in (3, 40, 21, 9, 33)]
-    asked = replicas.requests([others[0], PROMPT, *others[1:]], params, reuse_prefix=False)
-    found["among others"] = replicas.tokens(replicas.run(pipeline, asked)[1])
+    short = dataclasses.replace(params, max_tokens=4)
+    others = replicas.requests([prompt(3 + n, seed=n) for n in range(31)], short)
+    mine = replicas.requests([PROMPT], params, reuse_prefix=False)
+    found["among others"] = replicas.tokens(
+        replicas.run(pipeline, others[:2] + mine + others[2:])[2]
+    )
     # 6 pages: the other one takes the last that both can have, and the longer output gives way
     before = pipeline.stats()["preemptions_total"]
     asked = replicas.requests([PROMPT, prompt(20, seed=2)], params, reuse_prefix=False)
@@ -72,6 +78,39 @@ def test_every_way_to_run_a_request_gives_the_same_tokens(
 def test_released_numerics_do_the_same(released: Pipeline, params: SamplingParams) -> None:
     found = ways(released, params)
     assert set(map(tuple, found.values())) == {tuple(found["cold"])}, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_optimised_programs_do_the_same(
+    params: SamplingParams,
+) -> None:
+    jax.config.update("jax_disable_most_optimizations", False)
+    try:
+        optimised = replicas.replica(
+            canonical=True, engine={"canonical_rows": 8}, cache={"pages": 6}
+        )
+        optimised.warm_up()
+    finally:
+        jax.config.update("jax_disable_most_optimizations", True)
+    found = ways(optimised, params)
+    assert set(map(tuple, found.values())) == {tuple(found["cold"])}, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_experts_on_two_devices_do_the_same(params: SamplingParams) -> None:
+    split = replicas.replica(
+        canonical=True, mesh="ep2", engine={"canonical_rows": 8}, cache={"pages": 6}
+    )
+    alone = [replicas.requests([PROMPT], params, reuse_prefix=reuse)[0] for reuse in (False, True)]
+    cold, hit = (replicas.tokens(replicas.run(split, [one])[0]) for one in alone)
+    short = dataclasses.replace(params, max_tokens=4)
+    others = replicas.requests([prompt(3 + n, seed=n) for n in range(31)], short)
+    mine = replicas.requests([PROMPT], params, reuse_prefix=False)
+    among = replicas.tokens(replicas.run(split, others[:2] + mine + others[2:])[2])
+    assert len(cold) == params.max_tokens
+    assert hit == cold and among == cold
 
 
 def test_logits_are_equal_bit_for_bit_wherever_a_row_stands(pipeline: Pipeline) -> None:
