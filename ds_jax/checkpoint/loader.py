@@ -38,6 +38,7 @@ def load(
     mesh: Mesh | None = None,
     axis_rules: rules.Rules = rules.DEFAULT,
     row_multiple: int | None = None,
+    drafter: bool = False,
 ) -> deepseek_v41.Params:
     """Loads the text model.
 
@@ -49,14 +50,16 @@ def load(
       mesh: where to put the parameters; None: the default device.
       axis_rules: logical axis -> mesh axes.
       row_multiple: table rows are padded with zeros to a multiple; None: what the mesh needs.
+      drafter: also load the DSpark blocks (`mtp.*`).
 
     Raises:
       CheckpointError: unreadable files, or a list of missing, unknown and mistyped tensors.
     """
-    spec_tree = deepseek_v41.spec(model)
+    spec_tree = deepseek_v41.spec(model, drafter=drafter)
     quantized = model.quantization is not None
     checkpoint = reader.Checkpoint(path)
-    check(checkpoint, names.inventory(spec_tree, quantized), names.loaded_elsewhere)
+    ignore = names.loaded_with_drafter if drafter else names.loaded_elsewhere
+    check(checkpoint, names.inventory(spec_tree, quantized), ignore)
     return load_tree(
         checkpoint,
         spec_tree,

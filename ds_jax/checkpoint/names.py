@@ -14,7 +14,7 @@ import jax
 
 from ds_jax import config
 from ds_jax.checkpoint.safetensors import TensorInfo
-from ds_jax.models import attention, deepseek_v41, hyper_connections, moe
+from ds_jax.models import deepseek_v41, dspark
 from ds_jax.sharding.params import ParamSpec, data_shape, scale_shape
 
 # Parts of the released checkpoint that other modules load.
@@ -91,38 +91,19 @@ def loaded_elsewhere(name: str) -> bool:
     return name.startswith(_OTHER_PARTS) or name in _OTHER_NAMES
 
 
+def loaded_with_drafter(name: str) -> bool:
+    """Whether a tensor belongs to vision: what text model and drafter together do not load."""
+    return loaded_elsewhere(name) and not name.startswith("mtp.")
+
+
 def strip_prefix(name: str) -> str:
     """Name without the leading `model.` that some writers add."""
     return name.removeprefix("model.")
 
 
-def dspark_spec(model: config.Model) -> list[Any]:
+def dspark_spec(model: config.Model) -> Any:
     """Declarations of the DSpark blocks (`mtp.*`); empty where the model has none."""
-    d, blocks = model.hidden_size, model.num_nextn_predict_layers
-    if not blocks:
-        return []
-    last, rank = blocks - 1, model.dspark_markov_rank
-    width = len(model.dspark_target_layer_ids) * d
-    specs: list[Any] = [
-        (
-            attention.spec(model, f"mtp.{b}.attn"),
-            _plain(f"mtp.{b}.attn_norm.weight", d),
-            _plain(f"mtp.{b}.ffn_norm.weight", d),
-            hyper_connections.spec(model, f"mtp.{b}.hc_attn"),
-            hyper_connections.spec(model, f"mtp.{b}.hc_ffn"),
-            moe.spec(model, f"mtp.{b}.ffn", model.dspark_n_routed_experts),
-        )
-        for b in range(blocks)
-    ]
-    specs += [
-        ParamSpec((d, width), "fp8", (None, None), ("mtp.0.main_proj",), width),
-        _plain("mtp.0.main_norm.weight", d),
-        _plain(f"mtp.{last}.norm.weight", d),
-        _plain(f"mtp.{last}.markov_head.embed.weight", model.vocab_size, rank),
-        _plain(f"mtp.{last}.markov_head.head.weight", model.vocab_size, rank),
-        _plain(f"mtp.{last}.confidence_head.proj.weight", 1, d + rank),
-    ]
-    return specs
+    return dspark.spec(model) if model.num_nextn_predict_layers else []
 
 
 def vision_spec(model: config.Model, vision: config.Vision) -> list[ParamSpec]:

@@ -52,7 +52,7 @@ def save(
     files: Mapping[str, str | bytes] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Writes the text model, its config.json and further files (such as tokenizer.json).
+    """Writes the text model, its drafter if it has one, its config.json and further files (such as tokenizer.json).
 
     Args:
       path: the folder to create.
@@ -69,7 +69,7 @@ def save(
       CheckpointError: the folder exists, or a parameter holds a value that is not finite.
     """
     target = dataclasses.replace(model, quantization=quantization(model, quantize))
-    spec_tree = deepseek_v41.spec(model)
+    spec_tree = deepseek_v41.spec(model, drafter=params.drafter is not None)
     with new_folder(pathlib.Path(path), overwrite) as folder:
         for name, content in (files or {}).items():
             (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)

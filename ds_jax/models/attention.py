@@ -83,8 +83,15 @@ def project(
     query = ctx.linear_quantized(low_rank, p.wq_b).reshape(b, u, n, h)
     cos, sin = angles
     query = rope.rotate(ctx, query, cos[:, :, None], sin[:, :, None])
+    return Projected(low_rank, query, window_row(ctx, p, x, angles))
+
+
+def window_row(
+    ctx: Context, p: AttentionParams, x: Float[Array, "B U D"], angles: tuple[jax.Array, jax.Array]
+) -> Float[Array, "B U H"]:
+    """The latents that stand in a window, rotated and quantised; angles are [B U R/2]."""
     row = norm.rms_norm(ctx, ctx.linear_quantized(x, p.wkv), p.kv_norm)
-    return Projected(low_rank, query, ctx.cache_window(rope.rotate(ctx, row, cos, sin)))
+    return ctx.cache_window(rope.rotate(ctx, row, *angles))
 
 
 @jax.tree_util.register_dataclass

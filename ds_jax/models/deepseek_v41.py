@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from ds_jax import config
 from ds_jax.models import cache as caches
-from ds_jax.models import engram, hyper_connections, layer, memory, norm, rope
+from ds_jax.models import dspark, engram, hyper_connections, layer, memory, norm, rope
 from ds_jax.models.context import Context
 from ds_jax.sharding.params import ParamSpec, declare
 
@@ -30,16 +30,18 @@ class Params:
     layers: tuple[layer.LayerParams, ...]
     norm: jax.Array  # [D] bf16
     head: jax.Array  # [V D] bf16
+    drafter: dspark.DSparkParams | None = None  # only where drafts are made
 
 
-def spec(model: config.Model) -> Params:
-    """Declaration of every parameter of the text model, once."""
+def spec(model: config.Model, *, drafter: bool = False) -> Params:
+    """Declaration of every parameter of the text model, once; and of its drafter, if asked."""
     v, d = model.vocab_size, model.hidden_size
     return Params(
         embed=declare((v, d), "bf16", (None, None), ("embed.weight",), d),
         layers=tuple(layer.spec(model, i) for i in range(model.num_hidden_layers)),
         norm=declare((d,), "bf16", (None,), ("norm.weight",)),
         head=declare((v, d), "bf16", (None, None), ("head.weight",), d),
+        drafter=dspark.spec(model) if drafter else None,
     )
 
 
@@ -86,6 +88,7 @@ def forward(
         cache=cache,
     )
     traces: list[layer.Trace] = []
+    taps: dict[int, jax.Array] = {}
     number = 0
     for p in params.layers:
         depth = stacked_depth(p)
@@ -93,18 +96,21 @@ def forward(
         if depth == 0:
             flow, seen = layer.forward(ctx, access, p, where, number, flow, place)
             traces.append(seen)
+            taps[number] = seen["tap"]
         else:
-            flow = _scan(ctx, access, p, where, number, depth, flow, place)
+            reads = model.dspark_target_layer_ids if params.drafter is not None else ()
+            flow, tapped = _scan(ctx, access, p, where, number, depth, flow, place, reads)
+            taps |= tapped
         number += max(depth, 1)
     hidden = hyper_connections.collapse(ctx, flow.streams, flow.pre).reshape(b, u, d)
-    taps = tuple(traces[i]["tap"] for i in model.dspark_target_layer_ids if i < len(traces))
     trace = {
         "layers": traces,
         "embeds": h,
         "engram_hash": place.engram_rows,
         "final_collapsed": hidden,
     }
-    return flow.cache, Output(hidden, taps), trace
+    tapped = tuple(taps[i] for i in model.dspark_target_layer_ids if i in taps)
+    return flow.cache, Output(hidden, tapped), trace
 
 
 @jax.named_scope("head")
@@ -194,17 +200,21 @@ def unstack_layers(params: Params) -> Params:
 
 
 def _scan(
-    ctx, access, p, where: layer.Role, first: int, depth: int, flow: layer.Flow, place
-) -> layer.Flow:
+    ctx, access, p, where: layer.Role, first: int, depth: int, flow: layer.Flow, place, reads
+) -> tuple[layer.Flow, dict[int, jax.Array]]:
+    """Layers of equal role in one loop; also the taps of those among the layers `reads`."""
+    wanted = [i for i in reads if first <= i < first + depth]
+
     def step(carry: layer.Flow, inputs):
         one, number = inputs
-        after, _ = layer.forward(ctx, access, one, where, number, carry, place)
+        after, seen = layer.forward(ctx, access, one, where, number, carry, place)
         # the shared selection is a constant of the run: carrying it would copy it every layer
-        return dataclasses.replace(after, shared=layer.Shared()), None
+        return dataclasses.replace(after, shared=layer.Shared()), seen["tap"] if wanted else None
 
     def body(carry, inputs):
         return step(dataclasses.replace(carry, shared=flow.shared), inputs)
 
     start = dataclasses.replace(flow, shared=layer.Shared())
-    end, _ = jax.lax.scan(body, start, (p, jnp.arange(first, first + depth)))
-    return dataclasses.replace(end, shared=flow.shared)
+    end, taps = jax.lax.scan(body, start, (p, jnp.arange(first, first + depth)))
+    tapped = {i: taps[i - first] for i in wanted}
+    return dataclasses.replace(end, shared=flow.shared), tapped
