@@ -18,7 +18,7 @@ class Blocks:
     Attributes:
       anchors: int [B A], position of the last known token; 0 where not kept.
       keep: bool [B A].
-      labels: int [B A K], positions of the labels, 0 behind the row's end and where not kept.
+      labels: int [B A K], positions of the labels, clipped to the row; 0 where not kept.
       counted: bool [B A K], labels that count: all in front of them in the block count too.
     """
 
@@ -51,7 +51,7 @@ def choose(mask: np.ndarray, random: np.ndarray, count: int, size: int) -> Block
     anchors = np.where(keep, sorted_anchors, 0)
     labels = anchors[:, :, None] + 1 + np.arange(size)[None, None, :]
     inside = labels < last
-    labels = np.where(inside & keep[:, :, None], labels, 0)
+    labels = np.where(keep[:, :, None], np.minimum(labels, last - 1), 0)
     rows = np.arange(len(mask))[:, None, None]
     counted = inside & counts[rows, labels] & keep[:, :, None]
     return Blocks(anchors, keep, labels, np.logical_and.accumulate(counted, axis=2))

@@ -22,6 +22,8 @@ def _cases(path: pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
     with np.load(path) as arrays:
         for name in arrays.files:
             case, _, field = name.partition("/")
+            if not field:  # a constant of all cases
+                continue
             found.setdefault(case, {})[field] = arrays[name]
     return found
 

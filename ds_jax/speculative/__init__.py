@@ -1,0 +1,1 @@
+"""Drafts and their exact verification: see docs/speculation.md."""
