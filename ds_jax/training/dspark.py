@@ -23,7 +23,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import optax.contrib
 
 from ds_jax import config
 from ds_jax.checkpoint import quantize
@@ -40,10 +39,10 @@ class Recipe:
     """Everything that decides a run besides data and config."""
 
     steps: int
-    batch_rows: int = 8
+    batch_rows: int = 4
     anchors: int = 24  # blocks a row and step
-    peak_rate: float = 3e-3
-    warmup: int = 50
+    peak_rate: float = 2e-3
+    warmup: int = 30
     cooldown: float = 0.6
     weight_decay: float = 0.01
     bias_rate: float = 2e-3
@@ -60,22 +59,11 @@ class DrafterState:
     step: jax.Array
 
 
-def optimizer(model: config.Model, recipe: Recipe) -> optax.GradientTransformation:
-    """As for the text model: Muon for what is stored in FP8 or FP4, AdamW for the rest."""
-    axes = optax.contrib.MuonDimensionNumbers(reduction_axis=-1, output_axis=-2)
-    linear = jax.tree.map(
-        lambda spec: axes if spec.storage in ("fp8", "fp4") else None, dspark.spec(model)
-    )
+def optimizer(recipe: Recipe) -> optax.GradientTransformation:
+    """AdamW at rate 1: the step scales the update."""
     return optax.chain(
         optax.clip_by_global_norm(1.0),
-        optax.contrib.muon(
-            1.0,
-            weight_decay=recipe.weight_decay,
-            adam_b1=0.9,
-            adam_b2=0.98,
-            consistent_rms=0.2,
-            muon_weight_dimension_numbers=linear,
-        ),
+        optax.adamw(1.0, b1=0.9, b2=0.98, weight_decay=recipe.weight_decay),
     )
 
 
@@ -240,7 +228,7 @@ def make_step(
     """One compiled update; the state is donated. Weights are quantised as they are stored."""
     ctx = Context(model, numerics, moe_path="capacity")
     spec = dspark.spec(model)
-    rule = optimizer(model, recipe)
+    rule = optimizer(recipe)
     embed, head = target.embed, target.head
 
     @functools.partial(jax.jit, donate_argnums=0)
