@@ -217,6 +217,9 @@ class Engine:
       canonical: compute every row by one program of `canonical_rows` rows, so that tokens do not
         depend on chunks, neighbours, cached prefixes or preemption, bit for bit.
       canonical_rows: rows of that program.
+      nextn: drafts a sequence and step; 0: none are made.
+      varlen_verify: verify only the drafts that pay, chosen by their confidence; else all.
+      confidence_temperatures: divide the confidence's logit at each draft; empty: 1.
     """
 
     max_sequences: int = 1
@@ -228,6 +231,9 @@ class Engine:
     overlap: bool = True
     canonical: bool = False
     canonical_rows: int = 16
+    nextn: int = 0
+    varlen_verify: bool = False
+    confidence_temperatures: tuple[float, ...] = ()
 
     def __post_init__(self):
         config_rules.check_engine(self)

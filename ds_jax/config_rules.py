@@ -78,8 +78,42 @@ def check_engine(engine: config.Engine) -> None:
     if not chunks or chunks[0] < 1 or any(a >= b for a, b in itertools.pairwise(chunks)):
         fail("chunk_tokens", chunks, "must be ascending chunk lengths, at least one, each above 0")
     positive(engine, "canonical_rows")
+    _check_drafts(engine)
     if engine.step_tokens is not None:
         positive(engine, "step_tokens")
+
+
+def _check_drafts(engine: config.Engine) -> None:
+    if engine.nextn < 0:
+        fail("nextn", engine.nextn, "must not be negative; 0 makes no drafts")
+    if engine.varlen_verify and not engine.nextn:
+        fail("varlen_verify", True, "needs drafts; give nextn, such as 5")
+    if engine.nextn and engine.canonical:
+        fail("nextn", engine.nextn, "canonical mode verifies no drafts; use nextn=0 or leave it")
+    temperatures = engine.confidence_temperatures
+    if temperatures and len(temperatures) != engine.nextn:
+        allowed = f"must be one for each of nextn={engine.nextn} drafts, has {len(temperatures)}"
+        fail("confidence_temperatures", temperatures, allowed)
+    if not all(math.isfinite(t) and t > 0 for t in temperatures):
+        fail("confidence_temperatures", temperatures, "must be above 0")
+
+
+def check_drafter(engine: config.Engine, model: config.Model) -> None:
+    """Checks that the model has a drafter for so many drafts."""
+    if not engine.nextn:
+        return
+    if not model.num_nextn_predict_layers:
+        fail(
+            "nextn",
+            engine.nextn,
+            "the checkpoint has no drafter (num_nextn_predict_layers=0); use nextn=0",
+        )
+    if engine.nextn > model.dspark_block_size:
+        allowed = (
+            f"the drafter was trained for blocks of dspark_block_size={model.dspark_block_size}; "
+            "use at most that"
+        )
+        fail("nextn", engine.nextn, allowed)
 
 
 def check_cache(cache: config.Cache) -> None:

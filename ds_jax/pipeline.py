@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import json
 import pathlib
 import secrets
 import threading
@@ -23,7 +24,7 @@ from jaxtyping import Float
 from ds_jax import config, config_rules, tracing
 from ds_jax.checkpoint import loader
 from ds_jax.engine import fingerprint as fingerprints
-from ds_jax.engine import platforms, scoring, vocabulary
+from ds_jax.engine import platforms, profile, scoring, vocabulary
 from ds_jax.engine.engine import Engine
 from ds_jax.engine.limits import Limits, replay_rule
 from ds_jax.engine.loop import Loop
@@ -38,6 +39,7 @@ from ds_jax.structured import backend
 from ds_jax.structured.compiler import Compiler
 from ds_jax.structured.vocabulary import prepared
 
+CALIBRATION = "calibration.json"
 TINY = pathlib.Path(__file__).parent / "assets" / "tiny"
 Prompt = str | Sequence[int]
 
@@ -60,6 +62,9 @@ class Pipeline:
       scan_layers: scan over repeating layers; None: where the model is deep.
       cache_format: "packed", "dequantized" or "auto".
       page_tokens: tokens of a cache page.
+      nextn: drafts a sequence and step, verified exactly; 0: none.
+      varlen_verify: verify only the drafts that pay; else all.
+      confidence_temperatures: calibration of the drafter's confidence, one a draft.
       canonical: tokens depend on nothing but the request: not on neighbours, hits or preemption.
       engine: further fields of `config.Engine`, such as `overlap` and `step_tokens`.
       cache: further fields of `config.Cache`, such as `pages`, `snapshots`, `replay`.
@@ -86,6 +91,9 @@ class Pipeline:
         scan_layers: bool | None = None,
         cache_format: str = "auto",
         page_tokens: int = 128,
+        nextn: int = 0,
+        varlen_verify: bool = False,
+        confidence_temperatures: tuple[float, ...] = (),
         canonical: bool = False,
         engine: Mapping[str, Any] | None = None,
         cache: Mapping[str, Any] | None = None,
@@ -103,8 +111,20 @@ class Pipeline:
                 "ask for at most that"
             )
         sizes = config.Engine(
-            max_sequences, context, chunk_tokens, canonical=canonical, **(engine or {})
+            max_sequences,
+            context,
+            chunk_tokens,
+            canonical=canonical,
+            nextn=nextn,
+            varlen_verify=varlen_verify,
+            confidence_temperatures=confidence_temperatures,
+            **(engine or {}),
         )
+        config_rules.check_drafter(sizes, model)
+        if nextn and params.drafter is None:
+            raise ConfigError(f"nextn={nextn}: needs the drafter's parameters; load them as well")
+        if not nextn:
+            params = dataclasses.replace(params, drafter=None)
         storage = config.Cache(choices.cache_format, page_tokens, **(cache or {}))
         config_rules.check_canonical(sizes, storage)
         name = fingerprint or secrets.token_bytes(32)
@@ -138,6 +158,7 @@ class Pipeline:
             make = functools.partial(prepared, tokenizer, model.vocab_size)
             self.grammars = Compiler(make)
         self._open_engine(limits)
+        self._store = program_store
         self._calls = itertools.count()
         self._scorer: Runner | None = None
         self._scoring = threading.Lock()  # it has one cache
@@ -159,6 +180,8 @@ class Pipeline:
         self.runner.reset()
         self._open_engine(old.scheduler.limits)
         self.loop.is_warm = old.is_warm
+        if self.loop.speculation is not None and old.speculation is not None:
+            self.loop.speculation.planners = old.speculation.planners
         return self.engine
 
     @classmethod
@@ -198,8 +221,17 @@ class Pipeline:
         _, devices = platforms.open_mesh(mesh, platform)
         choices = platforms.choose(devices, numerics, weights, options.get("cache_format", "auto"))
         tokenizer, token_map = vocabulary.load(folder, model)
+        drafts = bool(options.get("nextn", 0))
+        if drafts:
+            config_rules.check_drafter(config.Engine(nextn=options["nextn"]), model)
+            options.setdefault("confidence_temperatures", calibrated(folder, options["nextn"]))
         params = loader.load(
-            folder, model, weights=choices.weights, dtype=choices.dtype, mesh=devices
+            folder,
+            model,
+            weights=choices.weights,
+            dtype=choices.dtype,
+            mesh=devices,
+            drafter=drafts,
         )
         options.setdefault("fingerprint", fingerprints.of_files(folder))
         return cls(
@@ -361,8 +393,32 @@ class Pipeline:
         if self.grammars is not None and masked:
             self.grammars.vocabulary()
         count = self.runner.warm_up(masked=masked)
+        if self.runner.engine.varlen_verify and self.loop.speculation is not None:
+            keys = [key for key in self.runner.buckets.keys() if key.verify_rows]
+            self.loop.speculation.learn(profile.curve(self.runner, keys, self._store))
         self.loop.is_warm = True
         return count
+
+
+def calibrated(folder: pathlib.Path, drafts: int) -> tuple[float, ...]:
+    """Temperatures of a checkpoint's confidence for the first drafts; none where it tells none.
+
+    Raises:
+      ConfigError: the file does not hold one number above 0 for each draft.
+    """
+    path = folder / CALIBRATION
+    if not path.is_file():
+        return ()
+    try:
+        found = [float(t) for t in json.loads(path.read_text())["confidence_temperatures"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: holds no confidence_temperatures ({error})") from None
+    if len(found) < drafts:
+        raise ConfigError(
+            f"{path}: has {len(found)} confidence_temperatures for nextn={drafts} drafts; calibrate "
+            "again or remove the file"
+        )
+    return tuple(found[:drafts])
 
 
 def replicate(tables: engram.HashTables | None, mesh: Mesh) -> engram.HashTables | None:

@@ -92,6 +92,12 @@ _STEP_TOKENS = flags.DEFINE_integer(
     "step_tokens", None, "Tokens of a step; default: the longest chunk and every sequence's row."
 )
 _OVERLAP = flags.DEFINE_bool("overlap", True, "Plan and launch a step while another runs.")
+_NEXTN = flags.DEFINE_integer(
+    "nextn", 0, "Drafts a sequence and step, verified exactly; 0: none.", lower_bound=0
+)
+_VARLEN_VERIFY = flags.DEFINE_bool(
+    "varlen_verify", False, "Verify only the drafts that pay, chosen by their confidence."
+)
 _CANONICAL = flags.DEFINE_bool(
     "canonical", False, "Tokens do not depend on neighbours, chunks or cached prefixes; slower."
 )
@@ -142,6 +148,8 @@ def _generate() -> None:
         max_context=_MAX_CONTEXT.value,
         max_sequences=min(_MAX_SEQUENCES.value, len(prompts)),
         canonical=_CANONICAL.value,
+        nextn=_NEXTN.value,
+        varlen_verify=_VARLEN_VERIFY.value,
         engine={"step_tokens": _STEP_TOKENS.value, "overlap": _OVERLAP.value},
         cache=_cache(),
     )

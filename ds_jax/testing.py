@@ -64,9 +64,26 @@ def tiny_model(**changes: Any) -> config.Model:
     return config.Model(**values | changes)
 
 
+def drafting_model(**changes: Any) -> config.Model:
+    """`tiny_model` with a drafter of two blocks for up to 5 drafts."""
+    base = tiny_model()
+    values: dict[str, Any] = {
+        "compress_ratios": (*base.compress_ratios, 0, 0),
+        "num_nextn_predict_layers": 2,
+        "dspark_block_size": 5,
+        "dspark_noise_token_id": 95,
+        "dspark_target_layer_ids": (2, 3, 4),
+        "dspark_markov_rank": 8,
+        "dspark_n_routed_experts": 4,
+        "dspark_num_experts_per_tok": 2,
+    }
+    return tiny_model(**values | changes)
+
+
 def tiny_params(model: config.Model, seed: int = 0) -> deepseek_v41.Params:
     """Random float32 parameters, values exact in bfloat16."""
-    return params.initialize(deepseek_v41.spec(model), seed)
+    drafter = model.num_nextn_predict_layers > 0
+    return params.initialize(deepseek_v41.spec(model, drafter=drafter), seed)
 
 
 def tiny_pipeline(model: config.Model | None = None, seed: int = 0, **options: Any) -> Pipeline:

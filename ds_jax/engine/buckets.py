@@ -24,6 +24,7 @@ class StepKey:
       all_logits: logits of every row instead of the last one; nothing is sampled.
       scores: beside what a prefill step does, log probabilities of the token behind every row.
       flat: rows of one token each, of any sequences, several of one sequence among them.
+      verify_rows: rows of anchors and drafts together in a decode step; 0: it verifies none.
     """
 
     sequences: int
@@ -34,6 +35,7 @@ class StepKey:
     all_logits: bool = False
     flat: bool = False
     scores: bool = False
+    verify_rows: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Buckets:
       pages: widths of the page table.
       page_tokens: tokens of a page.
       flat_rows: rows of the only program of canonical mode; 0: the mode is off.
+      drafts: drafts of a sequence and step.
+      verify_widths: rows a sequence that a step which verifies drafts can have on average.
     """
 
     chunks: tuple[int, ...]
@@ -53,6 +57,8 @@ class Buckets:
     pages: tuple[int, ...]
     page_tokens: int
     flat_rows: int = 0
+    drafts: int = 0
+    verify_widths: tuple[int, ...] = ()
 
     @classmethod
     def plan(cls, engine: config.Engine, cache: config.Cache) -> Buckets:
@@ -67,6 +73,8 @@ class Buckets:
             pages=_powers(4, most),
             page_tokens=cache.page_tokens,
             flat_rows=engine.canonical_rows if engine.canonical else 0,
+            drafts=engine.nextn,
+            verify_widths=_widths(engine.nextn, varlen=engine.varlen_verify),
         )
 
     @property
@@ -76,12 +84,19 @@ class Buckets:
 
     def decode(self, sequences: int, context: int) -> StepKey:
         """The decode step for so many sequences of at most `context` positions."""
+        rows = _up(self.sequences, sequences)
         return StepKey(
-            sequences=_up(self.sequences, sequences),
+            sequences=rows,
             tokens=1,
             pages=self.width(context),
             feeds_back=True,
+            verify_rows=rows * (1 + self.drafts) if self.drafts else 0,
         )
+
+    def verify(self, full: StepKey) -> list[StepKey]:
+        """The steps that can run instead of one with room for all drafts, fewest rows first."""
+        rows = [full.sequences * width for width in self.verify_widths]
+        return [dataclasses.replace(full, verify_rows=n) for n in rows]
 
     def prefill(
         self, sequences: int, tokens: int, context: int, *, fresh: bool, all_logits: bool = False
@@ -105,8 +120,12 @@ class Buckets:
         return max(s for s in self.sequences if s <= room)
 
     def width(self, context: int) -> int:
-        """Width of the page table for sequences of at most `context` positions."""
-        return _up(self.pages, pages_for(context, self.page_tokens))
+        """Width of the page table for sequences of at most `context` positions.
+
+        Drafts may be counted that no sequence has room for: they are never verified.
+        """
+        need = pages_for(context, self.page_tokens)
+        return _up(self.pages, min(need, self.pages[-1]) if self.drafts else need)
 
     def keys(self) -> list[StepKey]:
         """Every program that generating text can need."""
@@ -120,7 +139,8 @@ class Buckets:
                     found[self.prefill(sequences, tokens, context, fresh=True)] = None
                     found[self.prefill(sequences, tokens, context, fresh=False)] = None
             for sequences in self.sequences:
-                found[self.decode(sequences, context)] = None
+                step = self.decode(sequences, context)
+                found |= dict.fromkeys(self.verify(step) if self.drafts else [step])
         for tokens in self.chunks:
             found[self.scores(tokens)] = None
         return list(found)
@@ -129,6 +149,15 @@ class Buckets:
 def pages_for(tokens: int, page_tokens: int) -> int:
     """Pages that hold so many tokens."""
     return -(-tokens // page_tokens)
+
+
+def _widths(drafts: int, *, varlen: bool) -> tuple[int, ...]:
+    """Fine where most budgets lie; the last one has room for all drafts."""
+    if not drafts:
+        return ()
+    if not varlen:
+        return (1 + drafts,)
+    return tuple(n for n in (1, 2, 3, 4) if n <= drafts) + (1 + drafts,)
 
 
 def _powers(base: int, most: int) -> tuple[int, ...]:

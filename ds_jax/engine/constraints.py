@@ -22,7 +22,7 @@ from collections.abc import Sequence as Many
 import jax
 import numpy as np
 
-from ds_jax.engine import controls
+from ds_jax.engine import controls, launches
 from ds_jax.engine.launches import Launch
 from ds_jax.engine.plan import Event, GrammarReady, GrammarRefused, PendingGrammar, Plan, Submit
 from ds_jax.engine.reports import Report
@@ -211,7 +211,8 @@ def drawn(step: Launch, ranks: int) -> Iterator[Drawn]:
     for row in step.rows:
         rank = row.sequence.rank
         used[rank] += 1
-        yield Drawn(row.sequence, used[rank] - 1, row.start + 1, next(readers))
+        position = launches.position(step, row) + 1
+        yield Drawn(row.sequence, used[rank] - 1, position, next(readers))
 
 
 def _refusal(error: Exception) -> DsJaxError:

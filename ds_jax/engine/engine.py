@@ -143,7 +143,8 @@ class Engine:
     def stats(self) -> dict[str, int | float]:
         """Numbers now and since the start: `stats.read`, and medians of the newest steps."""
         loop = self._worker.loop
-        return {**stats.read(loop.scheduler), **loop.log.read()}
+        drafts = {} if loop.speculation is None else loop.speculation.stats()
+        return {**stats.read(loop.scheduler), **loop.log.read(), **drafts}
 
     def explain_miss(
         self, token_ids: list[int], tenant: str = "", images: Iterable[ImageSpan] = ()

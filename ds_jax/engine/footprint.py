@@ -123,7 +123,7 @@ def measure(
         token=pages / layout.page_tokens,
         slots=layout.num_slots,
         tokens=layout.num_pages * layout.page_tokens,
-        state=rings * depth // model.num_hidden_layers,
+        state=rings * depth // layout.rings(model),
         states=limits.snapshots(engine, cache),
     )
 

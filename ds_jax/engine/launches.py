@@ -25,12 +25,14 @@ class Launch:
       chunks: of prefill, or none.
       rows: of decode, or none.
       places: place of each reader of this launch among the readers of the plan.
+      budgets: drafts that each rank verifies, where it does.
     """
 
     key: StepKey
     chunks: tuple[Chunk, ...] = ()
     rows: tuple[DecodeRow, ...] = ()
     places: tuple[int, ...] = ()
+    budgets: tuple[int, ...] = ()
 
 
 def split(plan: Plan, buckets: Buckets, context: int = 0, sequences: int = 0) -> list[Launch]:
@@ -66,7 +68,7 @@ def split(plan: Plan, buckets: Buckets, context: int = 0, sequences: int = 0) ->
     if plan.decode:
         most = max(collections.Counter([r.sequence.rank for r in plan.decode]).values())
         most = max(most, sequences)
-        end = max(context, max([r.start for r in plan.decode]) + 1)
+        end = max(context, max([r.start for r in plan.decode]) + 1 + buckets.drafts)
         first = len(places)
         launches.append(
             Launch(
@@ -76,6 +78,16 @@ def split(plan: Plan, buckets: Buckets, context: int = 0, sequences: int = 0) ->
             )
         )
     return launches
+
+
+def position(step: Launch, row: DecodeRow) -> int:
+    """Position of the newest token of a decode row that is served without drafts.
+
+    Where others have drafts, `row.start` counts drafts in flight; this row gets one token a step.
+    """
+    if not step.key.verify_rows:
+        return row.start
+    return len(row.sequence.tokens) + row.sequence.in_flight - 2
 
 
 def is_scored(chunk: Chunk) -> bool:

@@ -35,7 +35,7 @@ def replay_rule(model: config.Model, cache: config.Cache) -> replay.Rule:
 
 def pages(engine: config.Engine, cache: config.Cache) -> int:
     """Pages of a rank: every slot can hold a whole context, unless they are given."""
-    each = pages_for(engine.max_context, cache.page_tokens)
+    each = pages_for(engine.max_context + engine.nextn, cache.page_tokens)
     return engine.max_sequences * each if cache.pages is None else cache.pages
 
 
@@ -125,10 +125,11 @@ class Limits:
           choices: further fields.
         """
         longest = min(engine.chunk_tokens[-1], engine.max_context)
-        step_tokens = engine.step_tokens or longest + engine.max_sequences
+        step_tokens = engine.step_tokens or longest + engine.max_sequences * (1 + engine.nextn)
         if engine.canonical and engine.step_tokens is None:  # a step is some runs of one program
             step_tokens = max(CANONICAL_RUNS * engine.canonical_rows, engine.max_sequences)
         known: dict[str, object] = {
+            "drafts": engine.nextn,
             "prefix": cache.prefix,
             "snapshots": snapshots(engine, cache),
         }

@@ -29,6 +29,7 @@ from ds_jax.engine.plan import Event, Plan, StepFailed, StepResult
 from ds_jax.engine.reports import Report
 from ds_jax.engine.runner import Runner
 from ds_jax.engine.scheduler import Scheduler
+from ds_jax.engine.speculation import Drafted, Speculation
 from ds_jax.engine.step import StepOutput
 from ds_jax.records import GenerateRequest, TokenEvent
 
@@ -47,6 +48,7 @@ class Flight:
       record: how long its parts have taken.
       reports: what the device says of tokens whose log probabilities are asked for.
       failed: readers that cannot go on, and why.
+      drafted: how its words are read where steps verify drafts.
     """
 
     number: int
@@ -55,6 +57,7 @@ class Flight:
     record: stats.StepRecord
     reports: list[Report] = dataclasses.field(default_factory=list)
     failed: dict[int, str] = dataclasses.field(default_factory=dict)
+    drafted: Drafted | None = None
 
 
 class Loop:
@@ -76,6 +79,7 @@ class Loop:
     ):
         self.runner = runner
         self.scheduler = Scheduler(limits)
+        self.speculation = Speculation(runner.buckets, limits.ranks) if limits.drafts else None
         self.overlap = overlap
         self.log = stats.StepLog()
         self.watcher: stats.Watcher | None = None  # notes when the device is done, if given
@@ -156,9 +160,9 @@ class Loop:
     # Launching ------------------------------------------------------------------------------------
 
     def _steps(self, plan: Plan) -> list[Launch]:
-        if self.is_warm:
-            return launches.split(plan, self.runner.buckets)
-        return launches.split(plan, self.runner.buckets, *self._held_together(plan))
+        held = () if self.is_warm else self._held_together(plan)
+        steps = launches.split(plan, self.runner.buckets, *held)
+        return steps if self.speculation is None else self.speculation.choose(steps)
 
     def _awaited(self) -> list[StepKey]:
         """The program that this busy period needs next and that is not there yet."""
@@ -199,6 +203,8 @@ class Loop:
         flight = Flight(plan.number, runner.state.recent, places, record)
         constrained = self._constraints.concern(plan)
         launched: list[tuple[Launch, StepOutput]] = []
+        if self.speculation is not None:
+            flight.drafted = self.speculation.drafted(steps, plan.readers)
         if plan.restores:
             runner.load_states(plan.restores)
         for number, step in enumerate(steps, 1):
@@ -231,6 +237,8 @@ class Loop:
         if self._flights:
             start = self._clock()
             before = jax.device_get(self._flights[-1].newest)
+            if before.ndim > 1:  # told words: who is constrained gets one token a step
+                before = before[:, 1]
             waited = self._clock() - start
             self._flights[-1].record.wait_s += waited
             record.launch_s -= waited
@@ -265,7 +273,11 @@ class Loop:
         newest = jax.device_get(flight.newest)
         flight.record.wait_s += self._clock() - start
         self.log.add(flight.record)
-        tokens = [[token] for token in newest[flight.places].tolist()]
+        told = newest[flight.places]
+        if self.speculation is None or flight.drafted is None:
+            tokens = [[token] for token in told.tolist()]
+        else:
+            tokens = self.speculation.read(flight.number, flight.drafted, told, self._clock())
         logprobs = None
         if flight.reports:
             logprobs = reports.read(flight.reports, len(tokens), self._prompt_logprobs)

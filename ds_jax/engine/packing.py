@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ds_jax.engine import batch as batches
-from ds_jax.engine import controls
+from ds_jax.engine import controls, launches
 from ds_jax.engine.batch import ADDRESS, HEADER, NO_SLOT
 from ds_jax.engine.buckets import StepKey
 from ds_jax.engine.launches import Launch
@@ -53,7 +53,9 @@ class Packer:
                 row[: controls.WORDS] = batches.plain_words(
                     [sequence.request.params], [sequence.seed]
                 )[0]
-            row[controls.WORDS : controls.WORDS + len(sequence.pages)] = sequence.pages
+            room = len(row) - controls.WORDS  # pages beyond it are for drafts without a place
+            pages = sequence.pages[:room]
+            row[controls.WORDS : controls.WORDS + len(pages)] = pages
 
     def pack(self, launch: Launch) -> np.ndarray:
         """The array of a launch, int32 [ranks * B, words]."""
@@ -81,6 +83,10 @@ class Packer:
         out[at, 1] = [row.start for row in rows]
         out[at, 2] = 1
         out[at, ADDRESS:] = self._table[held, : controls.WORDS + key.pages]
+        if key.verify_rows:
+            out[at, 3 : batches.NEWEST] = [
+                (*_draft_words(row.sequence), launch.budgets[row.sequence.rank]) for row in rows
+            ]
 
     def _prefill(self, out: np.ndarray, launch: Launch) -> None:
         key, back = launch.key, self.back
@@ -132,14 +138,22 @@ class Packer:
             words[first : first + key.pages] = known[controls.WORDS : controls.WORDS + key.pages]
 
 
+def _draft_words(sequence: Sequence) -> tuple[int, int]:
+    """Words of a sequence whose drafts are verified (`verify_step`): its last place, coupled."""
+    params = sequence.request.params
+    most = -1 if params.needs_full_sampling else sequence.most_positions - 2
+    return most, params.seq_seed is not None
+
+
 def rows_of(launch: Launch, back: int) -> list[batches.Row]:
     """The same launch as rows for `batch.pack`: the slow twin, and what full sampling asks for."""
     rows = [_chunk_row(part, back) for chunk in launch.chunks for part in _parts(launch.key, chunk)]
     for row in launch.rows:
         s = row.sequence
+        start = launches.position(launch, row)
         rows.append(
             batches.Row(
-                *(s.rank, s.slot, row.start, (0,), (), s.pages, s.request.params, s.seed),
+                *(s.rank, s.slot, start, (0,), (), s.pages, s.request.params, s.seed),
                 from_device=True,
             )
         )

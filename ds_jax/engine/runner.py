@@ -51,19 +51,21 @@ def make_layout(engine: config.Engine, cache: config.Cache) -> caches.Layout:
     Rows of one sequence that share a flat step are written before any of them reads: the rings are
     wider by so many.
     """
-    together = engine.canonical_rows if engine.canonical else 1
+    together = engine.canonical_rows if engine.canonical else 1 + engine.nextn
     return caches.Layout(
         num_slots=engine.max_sequences,
         num_pages=limits.pages(engine, cache),
         page_tokens=cache.page_tokens,
         backtrack=cache.max_backtrack + together,
         packed=cache.format == "packed",
+        drafts=engine.nextn,
+        confidence_temperatures=engine.confidence_temperatures,
     )
 
 
 def param_specs(model: config.Model, params: deepseek_v41.Params) -> Any:
     """PartitionSpecs with the structure of the parameters, stacked and quantised as they are."""
-    tree = deepseek_v41.spec(model)
+    tree = deepseek_v41.spec(model, drafter=params.drafter is not None)
     if any(deepseek_v41.stacked_depth(p) for p in params.layers):
         tree = deepseek_v41.stack_spec(model, tree)
     leaves = jax.tree.leaves(params, is_leaf=lambda x: isinstance(x, QuantArray))
@@ -102,6 +104,9 @@ class Runner:
         self.ranks = mesh.size
         self.back = step.look_back(self.context)
         self.specs = param_specs(model, params)
+        rings = limits.replay_rule(model, cache).layers
+        if rings == model.num_hidden_layers:  # with the drafter's, where all layers' are stored
+            rings = self.layout.rings(model)
         self._make_state = step.state_maker(self.context, self.layout, mesh)
         with memory.named(engine, cache, self.layout, self.ranks):
             self.state = self._make_state()
@@ -109,7 +114,7 @@ class Runner:
             self.states = states.StateStore(
                 mesh,
                 limits.snapshots(engine, cache),
-                limits.replay_rule(model, cache).layers,
+                rings,
                 self.state,
                 most=min(engine.max_sequences, COPIES),
             )
@@ -123,7 +128,9 @@ class Runner:
 
     def with_one_slot(self) -> Runner:
         """A runner of the same model with a cache of its own, for one sequence at a time."""
-        engine = dataclasses.replace(self.engine, max_sequences=1)
+        engine = dataclasses.replace(
+            self.engine, max_sequences=1, nextn=0, varlen_verify=False, confidence_temperatures=()
+        )
         cache = dataclasses.replace(self.cache, pages=None, snapshots=0)
         model, numerics = self.context.model, self.context.numerics
         mesh, store = self.mesh, self._folder
@@ -187,7 +194,15 @@ class Runner:
             output.logits, output.tokens, self.state.recent, words
         )
         self.state = dataclasses.replace(self.state, recent=recent)
+        newest = self._told(output, newest)
         return dataclasses.replace(output, tokens=tokens, report=report, newest=newest)
+
+    def _told(self, output: step.StepOutput, newest: jax.Array) -> jax.Array:
+        """What a step tells, with tokens drawn again: rows that are have one token."""
+        if not self.layout.drafts:
+            return newest
+        assert output.newest is not None, "a step tells what it has drawn"
+        return self.kept("told", lambda: jax.jit(_told_again))(output.newest, newest)
 
     def draw_masked(
         self, output: step.StepOutput, places: np.ndarray, words: np.ndarray, rows: np.ndarray
@@ -200,7 +215,8 @@ class Runner:
             output.logits, self.state.recent, places, words, rows
         )
         self.state = dataclasses.replace(self.state, recent=recent)
-        return drawn
+        report, newest = drawn
+        return report, self._told(output, newest)
 
     def score_rows(
         self, logits: jax.Array, next_ids: Sequence[int], places: Sequence[int]
@@ -267,6 +283,11 @@ class Runner:
         if masked:
             sizes = {key.sequences for key in keys if not key.all_logits}
             self.sampler.warm_up_masked(self.state.recent, sorted(sizes))
+        if self.layout.drafts:
+            assert self.state.drafts is not None, "a runner with drafts keeps them"
+            told = jax.tree.map(jnp.copy, self.state.drafts.told)
+            newest = jax.jit(lambda a: a[:, -1])(self.state.recent)
+            self.kept("told", lambda: jax.jit(_told_again))(told, newest)
         self.states.warm_up(self.state)
         if self.buckets.flat_rows:
             zeros = [0] * self.buckets.flat_rows * self.ranks
@@ -276,6 +297,11 @@ class Runner:
             )
             self.score_rows(logits, zeros, range(len(zeros)))
         return len(keys)
+
+
+def _told_again(told: jax.Array, newest: jax.Array) -> jax.Array:
+    """Words of slots with the tokens that were drawn again."""
+    return told.at[:, 1].set(jnp.where(told[:, 0] == 1, newest, told[:, 1]))
 
 
 def _described(array: jax.Array) -> jax.ShapeDtypeStruct:

@@ -22,12 +22,14 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int
 
 from ds_jax.engine import batch as batches
+from ds_jax.engine import verify_step
 from ds_jax.engine.buckets import StepKey
 from ds_jax.models import cache as caches
 from ds_jax.models import deepseek_v41, engram, memory
 from ds_jax.models.context import Context
 from ds_jax.sampling import logprobs, sample
 from ds_jax.sharding.mesh import AXES
+from ds_jax.speculative import state as draft_states
 
 SPLIT = P(AXES)
 
@@ -39,6 +41,7 @@ class State:
 
     cache: caches.Cache
     recent: jax.Array  # [slots back+1] int32, the last ids of every slot, the newest last
+    drafts: draft_states.DraftState | None = None  # where steps verify drafts
 
 
 @jax.tree_util.register_dataclass
@@ -49,7 +52,8 @@ class StepOutput:
     `scores` int32 [B U words]: `sampling.logprobs` of the token behind every row, where the key
     says so. `report` int32 [B words]: `sampling.logprobs` of `tokens`, where the step was sampled
     in full; zeros if nobody asked for them. `newest` int32 [slots]: the last token drawn in every
-    slot, so that one copy tells what all launches of a plan have drawn.
+    slot, so that one copy tells what all launches of a plan have drawn; [slots words] of
+    `speculative.state` where steps verify drafts.
     """
 
     tokens: jax.Array
@@ -67,7 +71,10 @@ def look_back(ctx: Context) -> int:
 def init_state(ctx: Context, layout: caches.Layout) -> State:
     """The zeroed state of one rank."""
     recent = jnp.zeros((layout.num_slots, look_back(ctx) + 1), jnp.int32)
-    return State(caches.init(ctx, layout), recent)
+    drafts = None
+    if layout.drafts:
+        drafts = draft_states.init(layout.num_slots, layout.drafts, ctx.model.vocab_size)
+    return State(caches.init(ctx, layout), recent, drafts)
 
 
 def step(
@@ -85,14 +92,19 @@ def step(
     it in `State.recent`. A chunk that is not the last one leaves a token there that nobody reads.
     """
     back = look_back(ctx)
+    if key.verify_rows:
+        return _verify(ctx, layout, key, params, tables, state, packed)
     batch, controls = batches.unpack(packed, key, back, state.recent)
     access = memory.Access(layout, key.fresh, key.flat)
     cache, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, state.cache)
     assert cache is not None, "a step has a cache"
+    if layout.drafts:
+        cache = verify_step.write_context(ctx, layout, params, cache, out.taps, batch)
     b, u, d = out.hidden.shape
     if key.all_logits:
         logits = deepseek_v41.logits(ctx, params, out.hidden.reshape(b * u, d)).reshape(b, u, -1)
-        return State(cache, state.recent), StepOutput(jnp.zeros(b, jnp.int32), logits)
+        after = State(cache, state.recent, state.drafts)
+        return after, StepOutput(jnp.zeros(b, jnp.int32), logits)
     last = jnp.maximum(batch.lens - 1, 0)
     logits = deepseek_v41.logits(ctx, params, out.hidden[jnp.arange(b), last])
     tokens = sample.sample(logits, controls)
@@ -109,7 +121,19 @@ def step(
     if key.flat:  # only the newest row of a slot may leave its token there
         slots = jnp.where(batch.newest == batch.start, slots, batches.NO_SLOT)
     recent = state.recent.at[slots].set(newest, mode="drop")
-    return State(cache, recent), StepOutput(tokens, logits, scores, newest=recent[:, -1])
+    drafts, told = state.drafts, recent[:, -1]
+    if drafts is not None:
+        drafts = draft_states.started(drafts, slots, batch.start + batch.lens, tokens)
+        told = drafts.told
+    return State(cache, recent, drafts), StepOutput(tokens, logits, scores, newest=told)
+
+
+def _verify(ctx, layout, key: StepKey, params, tables, state: State, packed):
+    assert state.drafts is not None, "a step that verifies drafts has some"
+    given = state.cache, state.recent, state.drafts
+    done = verify_step.run(ctx, layout, key, look_back(ctx), params, tables, *given, packed)
+    after = State(done.cache, done.recent, done.drafts)
+    return after, StepOutput(done.tokens, done.logits, newest=done.drafts.told)
 
 
 def state_specs(state: Any) -> Any:

@@ -85,6 +85,8 @@ class Layout:
       page_tokens: tokens of a page (P).
       backtrack: rows that may be overwritten after a step (drafts + 1, at least 1).
       packed: FP8 / FP4 bytes instead of bf16 words, where a quantiser applies.
+      drafts: drafts of a sequence and step; with any, the drafter's rings follow the layers'.
+      confidence_temperatures: of the drafter's confidence at each draft; empty: 1.
     """
 
     num_slots: int
@@ -92,6 +94,12 @@ class Layout:
     page_tokens: int = 128
     backtrack: int = 1
     packed: bool = False
+    drafts: int = 0
+    confidence_temperatures: tuple[float, ...] = ()
+
+    def rings(self, model: config.Model) -> int:
+        """Window rings of a slot: one a layer, and one a block of the drafter."""
+        return model.num_hidden_layers + (model.num_nextn_predict_layers if self.drafts else 0)
 
     def window_rows(self, model: config.Model) -> int:
         """Ring rows of one layer and slot."""
@@ -201,7 +209,7 @@ def init(ctx: Context, layout: Layout) -> Cache:
     pages = [(layout.num_pages, layout.page_tokens // r) for r in ratios]
     return Cache(
         window=zeros(
-            "window", model.num_hidden_layers, layout.num_slots, layout.window_rows(model)
+            "window", layout.rings(model), layout.num_slots, layout.window_rows(model)
         ),
         rows=tuple(zeros("row", *p) for p in pages),
         keys=tuple(zeros("key", *p) for p in pages),

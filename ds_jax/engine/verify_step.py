@@ -1,0 +1,192 @@
+"""The compiled step that verifies drafts and makes new ones: (state, packed) -> (state, tokens).
+
+Decides what such a step does on a device. Never plans: the host gives the number of verified
+drafts, and whose they are follows here from the confidences of these very drafts. In: parameters,
+state, one row of words a sequence. Out: the state (donated), what became of every sequence.
+
+Anchors and chosen drafts are rows of one token each, like the rows of a flat step: all are written
+before any reads, and rows of rejected drafts are overwritten before they can be read. The rings
+hold that many rows more than a window. So a rejection moves nothing.
+
+| words | meaning here |
+|---|---|
+| 0 | slot |
+| 3 | last anchor position in front of which a draft may stand; -1: no drafts |
+| 4 | 1: coupled |
+| 5 | drafts verified by the rank, at most |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from ds_jax.engine import batch as batches
+from ds_jax.engine import controls
+from ds_jax.engine.batch import ADDRESS, HEADER
+from ds_jax.engine.buckets import StepKey
+from ds_jax.models import cache as caches
+from ds_jax.models import deepseek_v41, dspark, engram, memory
+from ds_jax.models.context import Context
+from ds_jax.speculative import confidence, draft, ragged, verify
+from ds_jax.speculative import state as draft_states
+from ds_jax.speculative.state import DraftState
+
+MOST, COUPLED, BUDGET = 3, 4, 5
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """What a verify step has done, for `step`."""
+
+    cache: caches.Cache
+    recent: jax.Array  # [slots back+1]
+    drafts: DraftState
+    tokens: jax.Array  # [R] the new anchors
+    logits: jax.Array  # [R V] that they were drawn from
+
+
+def run(
+    ctx: Context,
+    layout: caches.Layout,
+    key: StepKey,
+    back: int,
+    params: deepseek_v41.Params,
+    tables: engram.HashTables | None,
+    cache: caches.Cache,
+    recent: Int[Array, "slots recent"],
+    drafts: DraftState,
+    packed: Int[Array, "R words"],
+) -> Served:
+    """One step of one rank."""
+    k, slots = layout.drafts, packed[:, 0]
+    active = slots < layout.num_slots
+    at = jnp.minimum(slots, layout.num_slots - 1)
+    anchor = drafts.anchor[at]
+    allowed = jnp.where(active, jnp.clip(packed[:, MOST] - anchor, 0, drafts.count[at]), 0)
+    survival = confidence.survivals(drafts.confidence[at], allowed)
+    chosen = confidence.lengths(survival, jnp.max(packed[:, BUDGET]))
+    rows = ragged.pack(chosen, active, key.verify_rows)
+    line = jnp.concatenate([recent[at], drafts.tokens[at]], axis=1)
+    batch = _batch(rows, line, anchor, slots, packed[:, HEADER:], back)
+    access = memory.Access(layout, fresh=False, shares_slots=True)
+    held, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, cache)
+    assert held is not None, "a step has a cache"
+    cache = write_context(ctx, layout, params, held, out.taps, batch)
+    logits = deepseek_v41.logits(ctx, params, out.hidden[:, 0])
+    how = controls.unpack(packed[:, ADDRESS:HEADER], anchor)
+    coupled = packed[:, COUPLED] > 0
+    verdict = verify.verify(logits, rows, how, coupled, drafts.tokens[at], drafts.log_q[at])
+
+    count = verdict.accepted + 1
+    number = jnp.arange(len(slots))
+    line = jnp.concatenate([line, line[:, :1]], axis=1)  # room for the token behind all drafts
+    line = line.at[number, back + count].set(verdict.token)
+    kept = line[number[:, None], count[:, None] + jnp.arange(back + 1)[None, :]]
+    anchor = anchor + count
+    how = dataclasses.replace(how, position=anchor)
+    new = make_drafts(ctx, layout, params, cache, at, active, verdict.token, how, coupled)
+    told = draft_states.tell(
+        count, line[:, back + 1 :], rows.lengths, new.confidence, verdict.accept_prob
+    )
+    ready = jnp.full(len(slots), k, jnp.int32)
+    after = DraftState(
+        tokens=drafts.tokens.at[slots].set(new.tokens, mode="drop"),
+        log_q=drafts.log_q.at[slots].set(new.log_q, mode="drop"),
+        confidence=drafts.confidence.at[slots].set(new.confidence, mode="drop"),
+        count=drafts.count.at[slots].set(ready, mode="drop"),
+        anchor=drafts.anchor.at[slots].set(anchor, mode="drop"),
+        told=drafts.told.at[slots].set(told, mode="drop"),
+    )
+    recent = recent.at[slots].set(kept, mode="drop")
+    return Served(cache, recent, after, verdict.token, logits[verdict.final])
+
+
+def _batch(
+    rows: ragged.Rows,
+    line: Int[Array, "R ids"],
+    anchor: Int[Array, " R"],
+    slots: Int[Array, " R"],
+    pages: Int[Array, "R Z"],
+    back: int,
+) -> caches.Batch:
+    """Rows of one token; `line`: `back` ids, the anchor, the drafts."""
+    of = rows.sequence
+    where = rows.within[:, None] + jnp.arange(back + 1)[None, :]
+    ids = line[of[:, None], where]
+    return caches.Batch(
+        token_ids=ids[:, back:],
+        lookback_ids=ids[:, :back],
+        start=jnp.where(rows.valid, anchor[of] + rows.within, 0),
+        lens=rows.valid.astype(jnp.int32),
+        slots=jnp.where(rows.valid, slots[of], batches.NO_SLOT),
+        page_table=pages[of],
+        newest=jnp.where(rows.valid, (anchor + rows.lengths)[of], 0),
+    )
+
+
+def write_context(
+    ctx: Context,
+    layout: caches.Layout,
+    params: deepseek_v41.Params,
+    cache: caches.Cache,
+    taps: tuple[jax.Array, ...],
+    batch: caches.Batch,
+) -> caches.Cache:
+    """Context rows of the drafter for all rows of a batch, into the rings behind the layers'."""
+    drafter = params.drafter
+    assert drafter is not None, "drafts need a drafter"
+    codec = caches.codec(ctx, "window", layout.packed)
+    turned = dspark.angles(ctx.model, memory.positions(batch))
+    mixed = dspark.context(ctx, drafter, taps)
+    window = cache.window
+    for n, rows in enumerate(dspark.context_rows(ctx, drafter, mixed, turned)):
+        place = (ctx.model.num_hidden_layers + n,)
+        window = caches.write_ring(window, place, codec.encode(rows), batch)
+    return dataclasses.replace(cache, window=window)
+
+
+def make_drafts(
+    ctx: Context,
+    layout: caches.Layout,
+    params: deepseek_v41.Params,
+    cache: caches.Cache,
+    slots: Int[Array, " R"],
+    active: jax.Array,
+    tokens: Int[Array, " R"],
+    how: controls.sample.Controls,
+    coupled: jax.Array,
+) -> draft.Drafts:
+    """Drafts behind the anchors `tokens` at `how.position`."""
+    drafter, model, k = params.drafter, ctx.model, layout.drafts
+    assert drafter is not None, "drafts need a drafter"
+    r = len(slots)
+    codec = caches.codec(ctx, "window", layout.packed)
+    size = cache.window.shape[2]
+    positions = how.position[:, None] + jnp.arange(k)[None, :]
+    anchors = jnp.broadcast_to(how.position[:, None], (r, k))
+    held = caches.ring_positions(how.position - 1, size)
+    contexts = [
+        codec.decode(cache.window[model.num_hidden_layers + n, slots], ctx.dtype)
+        for n in range(len(drafter.blocks))
+    ]
+    ids = jnp.full((r, k), model.dspark_noise_token_id, jnp.int32).at[:, 0].set(tokens)
+    x, _ = dspark.forward(
+        ctx,
+        drafter,
+        params.embed[ids].astype(ctx.dtype),
+        dspark.angles(model, positions),
+        contexts,
+        dspark.window_mask(model, anchors, held),
+        jnp.ones((r, k, k), bool),
+        jnp.repeat(active, k),
+    )
+    base = dspark.base_logits(ctx, drafter, params.head, x.reshape(r * k, -1))
+    temperatures = jnp.asarray(layout.confidence_temperatures or (1.0,) * k, jnp.float32)
+    return draft.block(
+        ctx, drafter, base.reshape(r, k, -1), x, tokens, how, coupled, temperatures
+    )
