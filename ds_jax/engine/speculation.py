@@ -71,6 +71,8 @@ class Speculation:
         drafts = buckets.drafts
         self.verified = np.zeros(drafts, np.int64)
         self.accepted = np.zeros(drafts, np.int64)
+        # confidences and accepted drafts of blocks verified whole, while somebody asks for them
+        self.samples: list[tuple[np.ndarray, int]] | None = None
         self.rows = 0
         self.tokens = 0
         self.error = 0.0
@@ -135,7 +137,9 @@ class Speculation:
         first = len(readers) - len(verify.rows)
         return Drafted(verify.key, len(steps) == 1, first, tuple(readers), time)
 
-    def read(self, number: int, drafted: Drafted, rows: np.ndarray, now_s: float) -> list[list[int]]:
+    def read(
+        self, number: int, drafted: Drafted, rows: np.ndarray, now_s: float
+    ) -> list[list[int]]:
         """Tokens of every reader, from its told words; counts what became of drafts.
 
         Args:
@@ -159,6 +163,8 @@ class Speculation:
         if known is not None and verified:
             gap = told.accept_prob[place][:verified] - known.confidence[:verified]
             self.error += float(np.abs(gap).sum())
+            if self.samples is not None and verified == len(known.confidence):
+                self.samples.append((known.confidence, accepted))
         sure = told.confidence[place].astype(np.float32)
         live = np.cumprod(np.clip(sure, 0, 1), dtype=np.float32)
         before = known.live if known is not None else NOTHING

@@ -187,6 +187,4 @@ def make_drafts(
     )
     base = dspark.base_logits(ctx, drafter, params.head, x.reshape(r * k, -1))
     temperatures = jnp.asarray(layout.confidence_temperatures or (1.0,) * k, jnp.float32)
-    return draft.block(
-        ctx, drafter, base.reshape(r, k, -1), x, tokens, how, coupled, temperatures
-    )
+    return draft.block(ctx, drafter, base.reshape(r, k, -1), x, tokens, how, coupled, temperatures)

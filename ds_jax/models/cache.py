@@ -208,9 +208,7 @@ def init(ctx: Context, layout: Layout) -> Cache:
     ratios = [model.ratio(s) for s in model.kv_source_layer_ids]
     pages = [(layout.num_pages, layout.page_tokens // r) for r in ratios]
     return Cache(
-        window=zeros(
-            "window", layout.rings(model), layout.num_slots, layout.window_rows(model)
-        ),
+        window=zeros("window", layout.rings(model), layout.num_slots, layout.window_rows(model)),
         rows=tuple(zeros("row", *p) for p in pages),
         keys=tuple(zeros("key", *p) for p in pages),
         tails=tuple(

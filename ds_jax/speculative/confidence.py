@@ -14,9 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 
-def survivals(
-    confidence: Float[Array, "R K"], allowed: Int[Array, " R"]
-) -> Float[Array, "R K"]:
+def survivals(confidence: Float[Array, "R K"], allowed: Int[Array, " R"]) -> Float[Array, "R K"]:
     """Estimated probability that drafts 1..k are all accepted; -1 for drafts beyond `allowed`."""
     sure = jnp.clip(jnp.nan_to_num(confidence, nan=0.0), 0.0, 1.0)
     alive = jnp.arange(confidence.shape[1])[None, :] < allowed[:, None]

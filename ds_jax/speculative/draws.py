@@ -27,9 +27,7 @@ from ds_jax.sampling import filters, sample
 ACCEPT, RESIDUAL, DRAFT = 1, 2, 16
 
 
-def log_law(
-    logits: Float[Array, "B V"], controls: sample.Controls
-) -> Float[Array, "B V"]:
+def log_law(logits: Float[Array, "B V"], controls: sample.Controls) -> Float[Array, "B V"]:
     """Log probabilities after temperature and filters; -inf for tokens that are filtered out.
 
     Rows of temperature 0 are taken as of temperature 1: their law is not asked for.
@@ -55,9 +53,7 @@ def noise(
     return jax.vmap(row)(seed, position, stream)
 
 
-def uniforms(
-    seed: UInt32[Array, "B words"], position: Int[Array, " B"]
-) -> Float[Array, " B"]:
+def uniforms(seed: UInt32[Array, "B words"], position: Int[Array, " B"]) -> Float[Array, " B"]:
     """One number a row in [0, 1) of the acceptance stream."""
 
     def row(seed: jax.Array, position: jax.Array) -> jax.Array:

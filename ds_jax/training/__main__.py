@@ -6,6 +6,9 @@ python -m ds_jax.training rows      --corpus=DIR --out=DIR        packs rows, wr
 python -m ds_jax.training text      --rows=FILE --out=DIR         trains; log and checkpoints in DIR
 python -m ds_jax.training export    --state=DIR --out=DIR         released layout, FP8/FP4
 python -m ds_jax.training evaluate  --checkpoint=DIR              held-out dialogues and prose
+python -m ds_jax.training dspark    --rows=FILE --out=DIR         trains the drafter of a checkpoint
+python -m ds_jax.training dspark_export --state=DIR --out=DIR     checkpoint with that drafter
+python -m ds_jax.training dspark_report --checkpoint=DIR          acceptance and calibration
 
 Decides flags and which part runs. Never computes. A user's mistake ends with one line and exit
 code 2.
@@ -54,9 +57,16 @@ _PROGRAM_CACHE = flags.DEFINE_string(
     "program_cache", "~/.cache/ds_jax/programs", "Folder of compiled programs; empty: none."
 )
 _STATE = flags.DEFINE_string("state", None, "export: state folder written by the text command.")
-_CHECKPOINT = flags.DEFINE_string("checkpoint", "tiny", "evaluate: an exported folder.")
+_CHECKPOINT = flags.DEFINE_string(
+    "checkpoint", "tiny", "evaluate, dspark commands: an exported folder."
+)
 _DIALOGUES = flags.DEFINE_integer("dialogues", 600, "evaluate: dialogues.", lower_bound=0)
 _PROSE_ROWS = flags.DEFINE_integer("prose_rows", 400, "evaluate: rows of prose.", lower_bound=1)
+_ANCHORS = flags.DEFINE_integer("anchors", 24, "dspark: blocks of a row and step.", lower_bound=1)
+_NEXTN = flags.DEFINE_integer("nextn", 5, "dspark_report: drafts a step.", lower_bound=1)
+_TEMPERATURES = flags.DEFINE_list(
+    "temperatures", [], "dspark_export: calibration of the confidence, one a draft."
+)
 _REPORT = flags.DEFINE_string("report", None, "evaluate: also write the figures there as JSON.")
 _MISTAKES = flags.DEFINE_integer("mistakes", 3, "evaluate: wrong answers to show of each group.")
 
@@ -70,6 +80,9 @@ def main(arguments: list[str]) -> None:
         "text": _text,
         "export": _export,
         "evaluate": _evaluate,
+        "dspark": _dspark,
+        "dspark_export": _dspark_export,
+        "dspark_report": _dspark_report,
     }
     if len(arguments) != 1 or arguments[0] not in commands:
         given = " ".join(arguments) or "nothing"
@@ -187,6 +200,74 @@ def _evaluate() -> None:
     print(report.table())
     if _REPORT.value:
         command.write_json(_REPORT.value, report.record())
+
+
+def _dspark() -> None:
+    from ds_jax import config
+    from ds_jax.engine import platforms
+    from ds_jax.training import dspark, dspark_run, prepare
+
+    recipe = dspark.Recipe(
+        steps=_STEPS.value,
+        batch_rows=_BATCH_ROWS.value,
+        anchors=_ANCHORS.value,
+        peak_rate=_RATE.value,
+        cooldown=_COOLDOWN.value,
+        seed=_SEED.value,
+    )
+    platforms.keep_programs(_PROGRAM_CACHE.value or None)
+    dspark_run.train(
+        _folder(),
+        config.load_model(_CONFIG.value),
+        config.numerics_preset(_NUMERICS.value),
+        recipe,
+        prepare.load_rows(command.needed(_ROWS)),
+        command.needed(_OUT),
+        resume=_RESUME.value,
+        save_every=_SAVE_EVERY.value,
+    )
+
+
+def _dspark_export() -> None:
+    import jax.numpy as jnp
+
+    from ds_jax import config
+    from ds_jax.checkpoint import loader
+    from ds_jax.training import dspark_run
+
+    model = config.load_model(_CONFIG.value)
+    target = loader.load(_folder(), model, weights="dequantized", dtype=jnp.float32)
+    state = dspark_run.restore(command.needed(_STATE), model, target)
+    out = command.needed(_OUT)
+    given = [float(t) for t in _TEMPERATURES.value]
+    size = dspark_run.export(
+        *(state, _folder(), model, out), temperatures=given, overwrite=_OVERWRITE.value
+    )
+    print(f"{out}: {size} bytes, after {int(state.step)} steps")
+
+
+def _dspark_report() -> None:
+    from ds_jax.pipeline import Pipeline
+    from ds_jax.records import SamplingParams
+    from ds_jax.training import dspark_report, evaluate
+
+    pipeline = Pipeline.from_checkpoint(
+        _folder(),
+        numerics=_NUMERICS.value,
+        program_cache=_PROGRAM_CACHE.value or None,
+        nextn=_NEXTN.value,
+        confidence_temperatures=(1.0,) * _NEXTN.value,
+        **evaluate.PIPELINE_OPTIONS,
+    )
+    prompts = evaluate.prompt_ids(pipeline, evaluate.held_out_dialogues(_DIALOGUES.value))
+    for temperature in (0.0, 1.0):
+        params = SamplingParams(max_tokens=evaluate.MAX_TOKENS, temperature=temperature)
+        report = dspark_report.measure(pipeline, prompts, params)
+        print(f"temperature {temperature:g}: {report.table()}\n")
+
+
+def _folder() -> pathlib.Path:
+    return _TINY if _CHECKPOINT.value == "tiny" else pathlib.Path(_CHECKPOINT.value)
 
 
 if __name__ == "__main__":

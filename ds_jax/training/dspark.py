@@ -160,7 +160,12 @@ class Examples:
 
 
 def examples(
-    features: Features, weights: np.ndarray, chosen: np.ndarray, recipe: Recipe, size: int, draw: int
+    features: Features,
+    weights: np.ndarray,
+    chosen: np.ndarray,
+    recipe: Recipe,
+    size: int,
+    draw: int,
 ) -> Examples:
     """Blocks of some rows; a function of (seed, draw)."""
     tokens, mask = features.tokens[chosen].astype(np.int32), weights[chosen]
@@ -196,9 +201,7 @@ def predict(
     previous = given.tokens[rows_of, at]
     ids = jnp.where((steps == 0)[None, None, :], previous, model.dspark_noise_token_id)
     block_of = jnp.arange(a * size) // size
-    own = jnp.broadcast_to(
-        (block_of[:, None] == block_of[None, :])[None], (b, a * size, a * size)
-    )
+    own = jnp.broadcast_to((block_of[:, None] == block_of[None, :])[None], (b, a * size, a * size))
     x, seen = dspark.forward(
         ctx,
         drafter,

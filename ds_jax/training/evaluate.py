@@ -153,7 +153,7 @@ def answers(
     Answers of about one length run together, in waves of one size, so that few programs are
     compiled and few steps are idle; the last wave is filled up by repeating its last prompt.
     """
-    ids = [tokenizer.encode_segments(render.render(d.prompt).segments) for d in dialogues]
+    ids = prompt_ids(pipeline, dialogues)
     order = sorted(range(len(ids)), key=lambda n: len(tasks.completion_text(dialogues[n])))
     params = SamplingParams(max_tokens=max_tokens, temperature=0.0, seq_seed=0)
     for start in range(0, len(order), WAVE):
@@ -162,6 +162,14 @@ def answers(
         results = pipeline.generate([ids[n] for n in filled], params)
         for n, result in zip(wave, results, strict=False):
             yield dialogues[n], completion_text(tokenizer, result)
+
+
+def prompt_ids(pipeline: Pipeline, dialogues: Iterable[tasks.Dialogue]) -> list[list[int]]:
+    """Token ids of the prompts of dialogues."""
+    tokenizer = pipeline.tokenizer
+    if tokenizer is None:
+        raise ConfigError("the checkpoint has no tokenizer.json, so dialogues cannot be rendered")
+    return [tokenizer.encode_segments(render.render(d.prompt).segments) for d in dialogues]
 
 
 def completion_text(tokenizer: Tokenizer, result: GenerateResult) -> str:

@@ -115,6 +115,8 @@ def test_drafter_equals_the_recorded_rounds(
                 ("draft_logits", LOGITS),
                 ("draft_conf_logit", LOGITS),
             ):
-                difference = largest_difference(np.asarray(got[name]), wanted[f"spark.{name}.{call}"])
+                difference = largest_difference(
+                    np.asarray(got[name]), wanted[f"spark.{name}.{call}"]
+                )
                 assert difference < limit, f"{prompt['name']} {call} {name}"
             assert got["ids"] == recorded["ids"]
