@@ -394,7 +394,8 @@ class Pipeline:
             self.grammars.vocabulary()
         count = self.runner.warm_up(masked=masked)
         if self.runner.engine.varlen_verify and self.loop.speculation is not None:
-            keys = [key for key in self.runner.buckets.keys() if key.verify_rows]
+            every = self.runner.buckets.keys()
+            keys = [key for key in every if key.verify_rows]
             self.loop.speculation.learn(profile.curve(self.runner, keys, self._store))
         self.loop.is_warm = True
         return count
@@ -415,8 +416,8 @@ def calibrated(folder: pathlib.Path, drafts: int) -> tuple[float, ...]:
         raise ConfigError(f"{path}: holds no confidence_temperatures ({error})") from None
     if len(found) < drafts:
         raise ConfigError(
-            f"{path}: has {len(found)} confidence_temperatures for nextn={drafts} drafts; calibrate "
-            "again or remove the file"
+            f"{path}: has {len(found)} confidence_temperatures for nextn={drafts} drafts; "
+            "calibrate again or remove the file"
         )
     return tuple(found[:drafts])
 

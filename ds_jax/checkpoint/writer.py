@@ -52,7 +52,7 @@ def save(
     files: Mapping[str, str | bytes] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Writes the text model, its drafter if it has one, its config.json and further files (such as tokenizer.json).
+    """Writes the text model, its drafter if it has one, config.json and further files.
 
     Args:
       path: the folder to create.
@@ -62,7 +62,7 @@ def save(
       quantize: FP8/FP4 weights, or bf16 everywhere.
       max_shard_bytes: one file up to this size, else shards with an index.
       vision: written to config.json only.
-      files: name -> content of further files.
+      files: name -> content of further files, such as tokenizer.json.
       overwrite: replace an existing folder; its files that are no checkpoint files are kept.
 
     Raises:

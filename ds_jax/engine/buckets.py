@@ -157,7 +157,7 @@ def _widths(drafts: int, *, varlen: bool) -> tuple[int, ...]:
         return ()
     if not varlen:
         return (1 + drafts,)
-    return tuple(n for n in (1, 2, 3, 4) if n <= drafts) + (1 + drafts,)
+    return (*(n for n in (1, 2, 3, 4) if n <= drafts), 1 + drafts)
 
 
 def _powers(base: int, most: int) -> tuple[int, ...]:

@@ -141,7 +141,8 @@ class Packer:
 def _draft_words(sequence: Sequence) -> tuple[int, int]:
     """Words of a sequence whose drafts are verified (`verify_step`): its last place, coupled."""
     params = sequence.request.params
-    most = -1 if params.needs_full_sampling else sequence.most_positions - 2
+    alone = params.needs_full_sampling or params.grammar is not None  # each token by itself
+    most = -1 if alone else sequence.most_positions - 2
     return most, params.seq_seed is not None
 
 

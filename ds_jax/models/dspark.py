@@ -8,10 +8,10 @@ Out: hidden vectors, base logits, and per position the bias of the token in fron
 
 | step | |
 |---|---|
-| context | m = norm(main_proj [tap_1 .. tap_n]); row_n = rotate(kv_norm(wkv_n m)), for every block n |
-| block | anchor and placeholders through all blocks; every one sees the whole block and the context |
+| context | m = norm(main_proj [tap_1 .. tap_n]); row_n = rotate(kv_norm(wkv_n m)) of block n |
+| block | anchor and placeholders through all blocks; each sees the whole block and the context |
 | head | logits_k = head(norm(x_k)) + markov_head markov_embed[token k-1] |
-| confidence | sigmoid(w [x_k; markov_embed[token k-1]]): is draft k accepted if those before it are? |
+| confidence | sigmoid(w [x_k; markov_embed[token k-1]]): is draft k accepted if all before are? |
 
 The blocks are window layers of the target's own form with rope base `rope_theta` and no YaRN, their
 own experts, no Engram and no compressed rows. Embedding and head are the target's.

@@ -6,7 +6,7 @@ In: hidden vectors and base logits of R blocks. Out: drafts, their log laws, con
 | sequence | draft |
 |---|---|
 | greedy | the most likely token |
-| coupled | the token that the target's own noise makes of the draft's law: mostly the target's token |
+| coupled | what the target's own noise makes of the draft's law: mostly the target's token |
 | else | a draw of its own stream, whose law is kept for the acceptance test |
 """
 

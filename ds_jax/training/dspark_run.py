@@ -45,6 +45,12 @@ def restore(
     return store.restore(path, wanted)
 
 
+def mean(states: Sequence[dspark.DrafterState]) -> dspark.DrafterState:
+    """The newest state with the mean parameters of all: like a rate that has come to rest."""
+    params = jax.tree.map(lambda *a: sum(a[1:], a[0]) / len(a), *(s.params for s in states))
+    return dataclasses.replace(states[-1], params=params)
+
+
 def train(
     checkpoint: str | pathlib.Path,
     model: config.Model,
@@ -96,8 +102,8 @@ def check(model: config.Model) -> None:
     """Raises ConfigError for a config without drafter."""
     if not model.num_nextn_predict_layers:
         raise ConfigError(
-            "num_nextn_predict_layers=0: the config has no drafter; set it, dspark_target_layer_ids "
-            "and a 0 in compress_ratios for every block"
+            "num_nextn_predict_layers=0: the config has no drafter; set it, "
+            "dspark_target_layer_ids and a 0 in compress_ratios for every block"
         )
 
 

@@ -153,7 +153,7 @@ def test_settings_that_cannot_be_are_refused(options: dict[str, object], words: 
 
 
 def test_checkpoint_without_a_drafter_is_refused(case) -> None:
-    with pytest.raises(ConfigError, match="nextn=2.*no drafter"):
+    with pytest.raises(ConfigError, match=r"nextn=2.*no drafter"):
         Pipeline.from_checkpoint(case, nextn=2, program_cache=None)
 
 

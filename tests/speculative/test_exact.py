@@ -1,6 +1,6 @@
 """The law of the output is the target's: by enumeration, and by samples of the device's functions.
 
-The schedule is the real one. One that looks at the values of the drafts it decides about fails both.
+The schedule is the real one. One that looks at the values of drafts it decides about fails both.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def test_anticipating_schedules_change_the_law(double: object) -> None:
     assert max(_deviation(current_budget, seed, 1) for seed in range(3)) > 1e-4
 
 
-# Samples -------------------------------------------------------------------------------------------
+# Samples ------------------------------------------------------------------------------------------
 
 V, K, R, PAIRS = 6, 3, 2, 60_000
 SETTING = {"temperature": 0.8, "top_p": 0.9, "top_k": 4}
