@@ -1,0 +1,91 @@
+"""Verified drafts chosen by confidence: same tokens, fewer rows, nothing compiled after warm-up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ds_jax import Pipeline, SamplingParams
+from ds_jax.engine import profile
+from ds_jax.engine.speculation import Speculation
+from ds_jax.testing import drafting_model, prompt, tiny_params
+
+DRAFTS = 2
+SIZES: dict[str, Any] = {
+    "max_sequences": 2,
+    "max_context": 32,
+    "page_tokens": 32,
+    "chunk_tokens": (32,),
+}
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Pipeline:
+    """One window layer and one drafter block: everything that is compiled, compiled soon."""
+    model = drafting_model(
+        num_hidden_layers=1,
+        compress_ratios=(0, 0),
+        kv_source_layer_ids=(),
+        index_source_layer_ids=(),
+        candidate_source_layer_id=None,
+        engram_layer_ids=(),
+        engram_num_embeddings=(),
+        num_nextn_predict_layers=1,
+        dspark_target_layer_ids=(0,),
+    )
+    options = SIZES | {"numerics": "float32", "nextn": DRAFTS, "varlen_verify": True}
+    return Pipeline(model, tiny_params(model), **options)
+
+
+def test_no_compilation_after_warm_up_with_drafts(
+    pipeline: Pipeline, compilations: list[str]
+) -> None:
+    keys = pipeline.runner.buckets.keys()
+    assert pipeline.warm_up() == len(keys)
+    assert {k.verify_rows for k in keys if k.feeds_back} == {1, 2, 3, 4, 6}
+    compilations.clear()
+    for params in (
+        SamplingParams(max_tokens=9, temperature=0.0, ignore_eos=True),
+        SamplingParams(max_tokens=6, temperature=0.9, top_p=0.8, ignore_eos=True),
+        SamplingParams(max_tokens=4, top_logprobs=1, frequency_penalty=0.1, ignore_eos=True),
+    ):
+        for lengths in ((1,), (16, 3), (20, 7, 5)):
+            results = pipeline.generate([prompt(n, seed=n) for n in lengths], params)
+            assert [len(r.token_ids) for r in results] == [params.max_tokens] * len(lengths)
+    assert not compilations
+
+
+def test_tokens_do_not_depend_on_what_steps_cost(pipeline: Pipeline) -> None:
+    every = pipeline.runner.buckets.keys()
+    keys = [k for k in every if k.verify_rows]
+    params = SamplingParams(max_tokens=12, temperature=1.0, seq_seed=4, ignore_eos=True)
+    prompts = [prompt(n, seed=n) for n in (9, 4)]
+    outputs, lengths = [], []
+    for power in (0, 2):  # of the rows: all drafts pay, or none
+        pipeline.loop.speculation = Speculation(pipeline.runner.buckets, 1)
+        pipeline.loop.speculation.learn({k: float(k.verify_rows**power) for k in keys})
+        outputs.append([r.token_ids for r in pipeline.generate(prompts, params)])
+        lengths.append(pipeline.stats()["mean_verified_length"])
+    assert outputs[0] == outputs[1]
+    assert lengths[0] > 1.0 and lengths[1] == 0.0
+
+
+def test_measured_times_are_kept_for_the_next_start(
+    pipeline: Pipeline, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = pipeline.runner.buckets.keys()
+    keys = [k for k in every if k.verify_rows][:2]
+    times = profile.curve(pipeline.runner, keys, tmp_path)
+    assert all(np.isfinite(t) and t > 0 for t in times.values())
+
+    def fails(*_: object) -> dict:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(profile, "_time", fails)
+    assert profile.curve(pipeline.runner, keys, tmp_path) == times
+    (file,) = tmp_path.iterdir()
+    file.write_text("[]")
+    monkeypatch.setattr(profile, "_time", lambda *_: 3.0)
+    assert set(profile.curve(pipeline.runner, keys, tmp_path).values()) == {3.0}
