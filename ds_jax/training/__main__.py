@@ -57,7 +57,9 @@ _PROGRAM_CACHE = flags.DEFINE_string(
     "program_cache", "~/.cache/ds_jax/programs", "Folder of compiled programs; empty: none."
 )
 _STATE = flags.DEFINE_string(
-    "state", None, "export: state folder of the text command; dspark_export: one or several, by ','."
+    "state",
+    None,
+    "export: state folder of the text command; dspark_export: one or several, by ','.",
 )
 _CHECKPOINT = flags.DEFINE_string(
     "checkpoint", "tiny", "evaluate, dspark commands: an exported folder."
@@ -239,9 +241,9 @@ def _dspark_export() -> None:
 
     model = config.load_model(_CONFIG.value)
     target = loader.load(_folder(), model, weights="dequantized", dtype=jnp.float32)
-    state = dspark_run.mean([
-        dspark_run.restore(path, model, target) for path in command.needed(_STATE).split(",")
-    ])
+    state = dspark_run.mean(
+        [dspark_run.restore(path, model, target) for path in command.needed(_STATE).split(",")]
+    )
     out = command.needed(_OUT)
     given = [float(t) for t in _TEMPERATURES.value]
     size = dspark_run.export(
