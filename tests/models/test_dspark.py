@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from typing import Any
 
@@ -35,8 +36,9 @@ def params(case: Recorded, model: config.Model) -> deepseek_v41.Params:
     return loader.load(case.folder, model, weights="dequantized", dtype=jnp.float32, drafter=True)
 
 
-def _taps(ctx: Context, params: deepseek_v41.Params, ids: list[int]) -> tuple[jax.Array, ...]:
-    batch = loss.whole_rows(ctx.model, jnp.asarray([ids], jnp.int32))
+@functools.partial(jax.jit, static_argnums=0)
+def _taps(ctx: Context, params: deepseek_v41.Params, ids: jax.Array) -> tuple[jax.Array, ...]:
+    batch = loss.whole_rows(ctx.model, ids)
     _, out, _ = deepseek_v41.forward(ctx, memory.Access(None, True), params, None, batch)
     return out.taps
 
@@ -45,26 +47,11 @@ def _round(
     ctx: Context, params: deepseek_v41.Params, mixed: jax.Array, anchor: int, at: int
 ) -> dict[str, Any]:
     """One draft block behind the context rows 0 .. at - 1."""
-    model, drafter = ctx.model, params.drafter
+    drafter = params.drafter
     assert drafter is not None
-    size = model.dspark_block_size
-    places = jnp.arange(at, dtype=jnp.int32)[None, :]
-    rows = dspark.context_rows(ctx, drafter, mixed, dspark.angles(model, places))
-    positions = at + jnp.arange(size, dtype=jnp.int32)[None, :]
-    ids = jnp.full((1, size), model.dspark_noise_token_id, jnp.int32).at[0, 0].set(anchor)
-    anchors = jnp.full((1, size), at, jnp.int32)
-    x, seen = dspark.forward(
-        ctx,
-        drafter,
-        params.embed[ids].astype(ctx.dtype),
-        dspark.angles(model, positions),
-        rows,
-        dspark.window_mask(model, anchors, places),
-        jnp.ones((1, size, size), bool),
-    )
-    base = dspark.base_logits(ctx, drafter, params.head, x[0])
+    rows, seen, x, base = _block(ctx, params, mixed, jnp.int32(anchor), at)
     tokens, logits, confidence = [anchor], [], []
-    for k in range(size):
+    for k in range(ctx.model.dspark_block_size):
         line, sure = dspark.follow(
             ctx, drafter, base[k : k + 1], x[0, k : k + 1], jnp.asarray(tokens[-1:], jnp.int32)
         )
@@ -82,6 +69,28 @@ def _round(
     }
 
 
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _block(ctx: Context, params: deepseek_v41.Params, mixed, anchor, at: int):
+    model, drafter = ctx.model, params.drafter
+    assert drafter is not None
+    size = model.dspark_block_size
+    places = jnp.arange(at, dtype=jnp.int32)[None, :]
+    rows = dspark.context_rows(ctx, drafter, mixed, dspark.angles(model, places))
+    positions = at + jnp.arange(size, dtype=jnp.int32)[None, :]
+    ids = jnp.full((1, size), model.dspark_noise_token_id, jnp.int32).at[0, 0].set(anchor)
+    anchors = jnp.full((1, size), at, jnp.int32)
+    x, seen = dspark.forward(
+        ctx,
+        drafter,
+        params.embed[ids].astype(ctx.dtype),
+        dspark.angles(model, positions),
+        rows,
+        dspark.window_mask(model, anchors, places),
+        jnp.ones((1, size, size), bool),
+    )
+    return rows, seen, x, dspark.base_logits(ctx, drafter, params.head, x[0])
+
+
 def test_drafter_equals_the_recorded_rounds(
     case: Recorded, model: config.Model, params: deepseek_v41.Params
 ) -> None:
@@ -89,7 +98,7 @@ def test_drafter_equals_the_recorded_rounds(
     assert params.drafter is not None
     for prompt in case.prompts:
         wanted = case.of(prompt["name"])
-        taps = _taps(ctx, params, prompt["all_ids"])
+        taps = _taps(ctx, params, jnp.asarray([prompt["all_ids"]], jnp.int32))
         joined = np.concatenate([np.asarray(t[0]) for t in taps], axis=-1)
         assert largest_difference(joined, wanted["spark.main_hidden.call0"]) < HIDDEN
         mixed = dspark.context(ctx, params.drafter, taps)
