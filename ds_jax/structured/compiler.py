@@ -14,6 +14,7 @@ import collections
 import functools
 import hashlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -35,7 +36,7 @@ class Pending:
     Args:
       kind: what it is compiled from.
       future: the compilation, shared by equal requests.
-      deadline_s: when this request gives up, on `clock`.
+      deadline_s: tells when this request gives up, on `clock`.
       limit_s: how long that is, for the message.
       clock: seconds.
     """
@@ -44,7 +45,7 @@ class Pending:
         self,
         kind: str,
         future: futures.Future[Grammar],
-        deadline_s: float,
+        deadline_s: Callable[[], float],
         limit_s: float,
         clock: Callable[[], float],
     ):
@@ -62,7 +63,7 @@ class Pending:
         """
         if self._future.done():
             return self._future.result()
-        if self._clock() >= self._deadline_s:
+        if self._clock() >= self._deadline_s():
             raise self._late()
         return None
 
@@ -72,12 +73,15 @@ class Pending:
         Raises:
           RequestError: as `poll`.
         """
-        try:
-            return self._future.result(max(0.0, self._deadline_s - self._clock()))
-        except futures.TimeoutError:
-            if self._future.done():
-                return self._future.result()
-            raise self._late() from None
+        while True:
+            left = self._deadline_s() - self._clock()
+            try:  # not for longer than a second: the deadline may move
+                return self._future.result(max(0.0, min(left, 1.0)))
+            except futures.TimeoutError:
+                if self._future.done():
+                    return self._future.result()
+                if left <= 0:
+                    raise self._late() from None
 
     def _late(self) -> errors.RequestError:
         return refused(self._kind, f"not compiled within {self._limit_s:g} s; simplify the grammar")
@@ -110,6 +114,7 @@ class Compiler:
     ):
         made = (lambda: vocabulary) if isinstance(vocabulary, Vocabulary) else vocabulary
         self._vocabulary = functools.cache(made)
+        self._prepared_s = -math.inf if isinstance(vocabulary, Vocabulary) else math.inf
         self._preparing = threading.Lock()
         self._limits = limits or Limits()
         self._pool = futures.ThreadPoolExecutor(workers, thread_name_prefix="grammar")
@@ -125,7 +130,9 @@ class Compiler:
     def vocabulary(self) -> Vocabulary:
         """Whose tokens are constrained; the first call prepares them."""
         with self._preparing:
-            return self._vocabulary()
+            found = self._vocabulary()
+            self._prepared_s = min(self._prepared_s, self._clock())
+            return found
 
     def submit(self, kind: str, text: str, **options: Any) -> Pending:
         """Starts a compilation, or finds one that runs or is kept.
@@ -136,7 +143,12 @@ class Compiler:
         if len(text) > self._limits.text_bytes:
             raise refused(kind, f"{len(text)} characters; at most {self._limits.text_bytes} bytes")
         key = _key(kind, text, options)
-        deadline_s = self._clock() + self._limits.seconds
+        asked_s = self._clock()
+
+        def deadline_s() -> float:
+            """The time of preparing the vocabulary is not the grammar's."""
+            return max(asked_s, self._prepared_s) + self._limits.seconds
+
         started: futures.Future[Grammar] | None = None
         with self._lock:
             future = self._find(key)
@@ -162,10 +174,13 @@ class Compiler:
         """Drops what waits; what runs is waited for."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _compile(self, kind: str, text: str, options: dict[str, Any], deadline_s: float) -> Grammar:
-        if self._clock() >= deadline_s:  # whoever asked has given up
+    def _compile(
+        self, kind: str, text: str, options: dict[str, Any], deadline_s: Callable[[], float]
+    ) -> Grammar:
+        vocabulary = self.vocabulary()
+        if self._clock() >= deadline_s():  # whoever asked has given up
             raise refused(kind, "not compiled in time; try again later")
-        return kinds.compile(kind, text, self.vocabulary(), limits=self._limits, **options)
+        return kinds.compile(kind, text, vocabulary, limits=self._limits, **options)
 
     def _find(self, key: bytes) -> futures.Future[Grammar] | None:
         running = self._running.get(key)

@@ -96,6 +96,22 @@ def test_a_late_grammar_is_refused_and_the_pool_goes_on(make, gate):
     assert "b" not in gate.counts  # nobody wanted it any more
 
 
+def test_the_time_of_preparing_the_vocabulary_is_not_the_grammars(tiny):
+    now, ready = [0.0], threading.Event()
+
+    def prepare():
+        assert ready.wait(60)
+        return tiny
+
+    compiler = Compiler(prepare, Limits(seconds=5), clock=lambda: now[0])
+    pending = compiler.submit("regex", "a+")
+    now[0] = 1000.0
+    assert pending.poll() is None
+    ready.set()
+    assert pending.result().accepts("aa")
+    compiler.close()
+
+
 def test_too_many_waiting_are_refused_at_once(make, gate):
     compiler = make(workers=1, most_waiting=2)
     compiler.submit("regex", "slow 1")
