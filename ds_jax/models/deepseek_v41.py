@@ -216,5 +216,5 @@ def _scan(
 
     start = dataclasses.replace(flow, shared=layer.Shared())
     end, taps = jax.lax.scan(body, start, (p, jnp.arange(first, first + depth)))
-    tapped = {i: taps[i - first] for i in wanted}
+    tapped = {} if taps is None else {i: taps[i - first] for i in wanted}
     return dataclasses.replace(end, shared=flow.shared), tapped

@@ -73,7 +73,7 @@ class Front:
         try:
             try:
                 self._admit(exchange, path, counts)
-                exchange.scope |= {"app": self, "exchange": exchange}
+                exchange.scope.update({"app": self, "exchange": exchange})
                 await self._routes(exchange.scope, exchange.receive, exchange._send)
             except Exception as error:
                 await self._fail(exchange, error)

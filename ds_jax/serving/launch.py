@@ -53,7 +53,8 @@ _NEW_KEY = flags.DEFINE_string("new_key", None, "Make a key of this name, print 
 
 def _define(field: dataclasses.Field[Any]) -> flags.FlagHolder[Any]:
     """The flag of a field of `Settings`."""
-    name, default, text = field.name, field.default, HELP[field.name]
+    name, text = field.name, HELP[field.name]
+    default: Any = field.default
     kind = str(field.type)
     if kind == "bool":
         return flags.DEFINE_bool(name, default, text)

@@ -131,7 +131,7 @@ class Plain:
     async def detokenize(self, exchange: Exchange) -> None:
         """Text of ids, control tokens spelled out."""
         tokens = (await self._body(exchange)).get("tokens")
-        ids = cast("list[Any]", tokens) if isinstance(tokens, list) else [None]
+        ids: list[Any] = cast("list[Any]", tokens) if isinstance(tokens, list) else [None]
         size = self._service.model.tokenizer.vocab_size
         for token in ids:
             if type(token) is not int or not 0 <= token < size:

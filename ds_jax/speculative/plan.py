@@ -132,7 +132,9 @@ def places(rates: np.ndarray, budget: int) -> np.ndarray:
     return np.bincount(order // rates.shape[1], minlength=len(rates))
 
 
-def known_rates(known: Sequence[Sequence[float]], drafts: int, comes: Sequence[bool]) -> np.ndarray:
+def known_rates(
+    known: Sequence[Sequence[float] | np.ndarray], drafts: int, comes: Sequence[bool]
+) -> np.ndarray:
     """float32 [R K]; a sequence of which nothing is known counts 1 if it has drafts, else 0."""
     out = np.zeros((len(known), drafts), np.float32)
     for row, rates, has in zip(out, known, comes, strict=True):

@@ -66,6 +66,11 @@ def loss(
     lengths = 1.0 + jnp.sum(jnp.cumprod(accept, axis=-1), axis=-1)
     live = counted[..., 0]
     measures = Measures(
-        *terms, accept, jnp.sum(jnp.where(live, lengths, 0.0)), jnp.sum(live.astype(jnp.float32))
+        terms[0],
+        terms[1],
+        terms[2],
+        accept,
+        jnp.sum(jnp.where(live, lengths, 0.0)),
+        jnp.sum(live.astype(jnp.float32)),
     )
     return value, measures
