@@ -39,7 +39,7 @@ def choose(
     logits: Float[Array, "R V"],
     controls: sample.Controls,
     coupled: Bool[Array, " R"],
-    k: int,
+    k: int | jax.Array,
 ) -> tuple[Int[Array, " R"], Float[Array, "R V"]]:
     """Draft k (1 is the first) and its log law; `controls.position` is that of the anchors."""
     vocab = logits.shape[1]
@@ -75,12 +75,14 @@ def block(
       anchors: the tokens in front; controls.position: their positions.
       temperatures: of the confidence at each position (calibration).
     """
-    previous = anchors
-    tokens, laws, sure = [], [], []
-    for k in range(base.shape[1]):
-        logits, confidence = dspark.follow(ctx, p, base[:, k], x[:, k], previous)
-        sure.append(jax.nn.sigmoid(confidence / temperatures[k]))
-        previous, law = choose(logits, controls, coupled, k + 1)
-        tokens.append(previous)
-        laws.append(law)
-    return Drafts(jnp.stack(tokens, 1), jnp.stack(laws, 1), jnp.stack(sure, 1))
+
+    def step(previous: jax.Array, given: tuple[jax.Array, ...]):  # a loop: it compiles K times less
+        base, x, temperature, k = given
+        logits, confidence = dspark.follow(ctx, p, base, x, previous)
+        token, law = choose(logits, controls, coupled, k)
+        return token, (token, law, jax.nn.sigmoid(confidence / temperature))
+
+    number = jnp.arange(1, base.shape[1] + 1, dtype=jnp.int32)
+    given = jnp.moveaxis(base, 1, 0), jnp.moveaxis(x, 1, 0), temperatures, number
+    found = lax.scan(step, anchors, given)[1]
+    return Drafts(*(jnp.moveaxis(a, 0, 1) for a in found))
