@@ -13,7 +13,7 @@ import json
 import pathlib
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -384,19 +384,27 @@ class Pipeline:
             return ""
         return self.tokenizer.decode(token_ids, skip_control=True)
 
-    def warm_up(self) -> int:
+    def warm_up(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Compiles every program that generating can need; returns how many steps that are.
 
         To be called while nothing is under way: it shares the runner with the engine's thread.
+
+        Args:
+          progress: told how many steps are there, and of how many, once for each.
         """
         masked = self.grammars is not None and backend.is_installed()
         if self.grammars is not None and masked:
             self.grammars.vocabulary()
-        count = self.runner.warm_up(masked=masked)
+        keys, programs = self.runner.buckets.keys(), self.runner.programs
+        programs.ask(keys)
+        for done, key in enumerate(keys, 1):
+            programs.get(key)
+            if progress is not None:
+                progress(done, len(keys))
+        count = self.runner.warm_up(keys, masked=masked)
         if self.runner.engine.varlen_verify and self.loop.speculation is not None:
-            every = self.runner.buckets.keys()
-            keys = [key for key in every if key.verify_rows]
-            self.loop.speculation.learn(profile.curve(self.runner, keys, self._store))
+            verify = [key for key in keys if key.verify_rows]
+            self.loop.speculation.learn(profile.curve(self.runner, verify, self._store))
         self.loop.is_warm = True
         return count
 

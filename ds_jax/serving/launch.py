@@ -118,8 +118,12 @@ def _loaded() -> tuple[Model, Backend, Callable[[], Backend]]:
         cache={"pages": _PAGES.value},
     )
     if _WARM_UP.value:
-        pipeline.warm_up()
+        pipeline.warm_up(_compiled)
     return of_pipeline(pipeline), pipeline.engine, pipeline.restart
+
+
+def _compiled(done: int, total: int) -> None:
+    print(f"compiled {done} of {total} steps", file=sys.stderr, flush=True)
 
 
 def of_pipeline(pipeline: Any) -> Model:

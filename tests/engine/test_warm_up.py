@@ -15,7 +15,10 @@ def pipeline() -> Pipeline:
 
 
 def test_no_compilation_after_warm_up(pipeline: Pipeline, compilations: list[str]) -> None:
-    assert pipeline.warm_up() == len(pipeline.runner.buckets.keys()) == 5
+    told: list[tuple[int, int]] = []
+    count = pipeline.warm_up(lambda done, total: told.append((done, total)))
+    assert count == len(pipeline.runner.buckets.keys()) == 5
+    assert told == [(done, 5) for done in range(1, 6)]
     assert compilations
     compilations.clear()
     params = SamplingParams(max_tokens=5, temperature=0.9, top_p=0.8, seq_seed=1, ignore_eos=True)
