@@ -126,7 +126,7 @@ def running(
             yield Running(server, service, url, client)
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(120)  # a real engine may be compiling
         assert not thread.is_alive(), "the server did not end"
 
 
