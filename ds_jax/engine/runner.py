@@ -216,6 +216,8 @@ class Runner:
         )
         self.state = dataclasses.replace(self.state, recent=recent)
         report, newest = drawn
+        if self.state.drafts is not None:  # of the whole plan: its last launch may be another one
+            output = dataclasses.replace(output, newest=self.state.drafts.told)
         return report, self._told(output, newest)
 
     def score_rows(
