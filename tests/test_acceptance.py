@@ -7,8 +7,8 @@ import pytest
 from ds_jax import Pipeline, SamplingParams
 from ds_jax.training import evaluate
 
-FIRST = 0.85  # of the first drafts of these dialogues; it was 0.92 on 96 of them
-LENGTH = 3.6  # tokens a step; it was 4.58
+FIRST = 0.82  # of the first drafts; it was 0.92 on 96 dialogues
+LENGTH = 3.3  # tokens a step; it was 4.58
 
 
 @pytest.mark.slow
