@@ -18,6 +18,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 def test_notebooks_run(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # as in other tests
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(ROOT)}}
     nbclient.NotebookClient(notebook, timeout=600, resources=resources).execute()
