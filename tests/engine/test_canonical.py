@@ -113,8 +113,24 @@ def test_experts_on_two_devices_do_the_same(params: SamplingParams) -> None:
     assert hit == cold and among == cold
 
 
+def test_scores_are_the_logits_of_generation(pipeline: Pipeline) -> None:
+    (result,) = pipeline.generate([PROMPT], replicas.GREEDY)
+    logits = pipeline.score([*PROMPT, *result.token_ids])
+    best = logits[len(PROMPT) - 1 : -1].argmax(axis=-1)
+    assert best.tolist() == list(result.token_ids)
+
+
+@pytest.mark.parametrize("cache", [{"replay": "mask", "keep_tokens": 8}, {"bounded_replay": True}])
+def test_approximations_are_refused(cache: dict) -> None:
+    with pytest.raises(ConfigError, match="canonical=True: needs exact states"):
+        replicas.replica(canonical=True, cache=cache)
+
+
 def test_logits_are_equal_bit_for_bit_wherever_a_row_stands(pipeline: Pipeline) -> None:
-    """Prefill in one run, in single rows, and at every place among rows of other sequences."""
+    """Prefill in one run, in single rows, and at every place among rows of other sequences.
+
+    The last one of a pipeline: rows launched by hand overwrite pages that the prefix cache knows.
+    """
     runner = pipeline.runner
     key = runner.buckets.flat
     wanted = flat_logits(pipeline, [key.sequences] * len(PROMPT))
@@ -156,16 +172,3 @@ def part(pipeline: Pipeline, slot: int, ids: list[int], at: int) -> batches.Row:
     return batches.Row(
         0, slot, at, ids[at : at + 1], ids[max(0, at - back) : at], pages, replicas.GREEDY, 0
     )
-
-
-def test_scores_are_the_logits_of_generation(pipeline: Pipeline) -> None:
-    (result,) = pipeline.generate([PROMPT], replicas.GREEDY)
-    logits = pipeline.score([*PROMPT, *result.token_ids])
-    best = logits[len(PROMPT) - 1 : -1].argmax(axis=-1)
-    assert best.tolist() == list(result.token_ids)
-
-
-@pytest.mark.parametrize("cache", [{"replay": "mask", "keep_tokens": 8}, {"bounded_replay": True}])
-def test_approximations_are_refused(cache: dict) -> None:
-    with pytest.raises(ConfigError, match="canonical=True: needs exact states"):
-        replicas.replica(canonical=True, cache=cache)
