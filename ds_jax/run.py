@@ -2,24 +2,19 @@
 
     python -m ds_jax.run --mesh=ep1 --prompt "The capital of France"
 
-Decides the flags. Never computes: a flag becomes an argument of `Pipeline`. In: flags. Out: text or
+Decides the flags of prompts and sampling. Never computes: a flag becomes an argument of `Pipeline`
+or of a request. In: flags. Out: text or
 JSON lines on stdout, progress and statistics on stderr; exit code 2 and one line for a user's
 mistake.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from absl import flags
 
-from ds_jax import command, terminal
+from ds_jax import command, model_flags, terminal
 from ds_jax.errors import RequestError
 
-_CHECKPOINT = flags.DEFINE_string(
-    "checkpoint", "tiny", "Folder in the published layout, or a config file with --check."
-)
-_MESH = flags.DEFINE_string("mesh", "ep1", "Devices, such as ep8 or ep2,dp8.")
 _PROMPT = flags.DEFINE_multi_string("prompt", [], "A prompt; may be repeated.")
 _PROMPTS_FILE = flags.DEFINE_string(
     "prompts_file", None, 'JSON lines: "text", {"prompt": "text"} or {"token_ids": [1, 2]}.'
@@ -60,47 +55,8 @@ _EBNF = flags.DEFINE_string(
     "ebnf", None, "File with a grammar in GBNF; every output is its rule root."
 )
 _SEQ_SEED = flags.DEFINE_integer("seq_seed", None, "Seed of every sequence; default: drawn.")
-_NUMERICS = flags.DEFINE_enum("numerics", "released", ["released", "float32"], "Rounding policy.")
-_WEIGHTS = flags.DEFINE_enum(
-    "weights", "auto", ["auto", "quantized", "dequantized"], "Weights in memory."
-)
-_PLATFORM = flags.DEFINE_string("platform", None, "cpu, cuda, tpu or the name of a PJRT plugin.")
 _CHECK = flags.DEFINE_bool("check", False, "Print what the mesh needs and what does not fit.")
 _OUTPUT = flags.DEFINE_enum("output", "text", ["text", "jsonl"], "What stdout gets.")
-_MAX_CONTEXT = flags.DEFINE_integer(
-    "max_context", None, "Positions of a sequence; default: the model's, at most 4096."
-)
-_MAX_SEQUENCES = flags.DEFINE_integer("max_sequences", 8, "Sequences a device holds at once.")
-_PROGRAM_CACHE = flags.DEFINE_string(
-    "program_cache", "~/.cache/ds_jax/programs", "Folder of compiled programs; empty: none."
-)
-_PAGES = flags.DEFINE_integer(
-    "pages", None, "Pages of 128 tokens a device; default: every sequence can have a whole context."
-)
-_PREFIX = flags.DEFINE_bool("prefix_cache", True, "Keep pages for later prompts that begin alike.")
-_SNAPSHOTS = flags.DEFINE_integer(
-    "snapshots", None, "Stored states from which such prompts go on; default: 3 a sequence."
-)
-_REPLAY = flags.DEFINE_enum(
-    "replay", "off", ["off", "mask", "compact"], "Decoder rows of prompts that are left out."
-)
-_KEEP_TOKENS = flags.DEFINE_integer("keep_tokens", 0, "Decoder rows kept with --replay; 140.")
-_BOUNDED_REPLAY = flags.DEFINE_bool(
-    "bounded_replay", False, "Rebuild windows behind a cached prefix from one window of tokens."
-)
-_STEP_TOKENS = flags.DEFINE_integer(
-    "step_tokens", None, "Tokens of a step; default: the longest chunk and every sequence's row."
-)
-_OVERLAP = flags.DEFINE_bool("overlap", True, "Plan and launch a step while another runs.")
-_NEXTN = flags.DEFINE_integer(
-    "nextn", 0, "Drafts a sequence and step, verified exactly; 0: none.", lower_bound=0
-)
-_VARLEN_VERIFY = flags.DEFINE_bool(
-    "varlen_verify", False, "Verify only the drafts that pay, chosen by their confidence."
-)
-_CANONICAL = flags.DEFINE_bool(
-    "canonical", False, "Tokens do not depend on neighbours, chunks or cached prefixes; slower."
-)
 
 
 def main(arguments: list[str]) -> None:
@@ -138,21 +94,9 @@ def _generate() -> None:
     )
     from ds_jax.pipeline import Pipeline  # jax is loaded only when it is needed
 
-    pipeline = Pipeline.from_checkpoint(
-        _CHECKPOINT.value,
-        mesh=_MESH.value,
-        numerics=_NUMERICS.value,
-        weights=_WEIGHTS.value,
-        platform=_PLATFORM.value,
-        program_cache=_PROGRAM_CACHE.value or None,
-        max_context=_MAX_CONTEXT.value,
-        max_sequences=min(_MAX_SEQUENCES.value, len(prompts)),
-        canonical=_CANONICAL.value,
-        nextn=_NEXTN.value,
-        varlen_verify=_VARLEN_VERIFY.value,
-        engine={"step_tokens": _STEP_TOKENS.value, "overlap": _OVERLAP.value},
-        cache=_cache(),
-    )
+    options = model_flags.options()
+    options["max_sequences"] = min(options["max_sequences"], len(prompts))
+    pipeline = Pipeline.from_checkpoint(**options)
     clock.loaded()
     session = terminal.Session(
         pipeline, prompts, params, chat=_CHAT.value, thinking=_THINKING.value, clock=clock
@@ -160,32 +104,22 @@ def _generate() -> None:
     session.run(_OUTPUT.value)
 
 
-def _cache() -> dict[str, Any]:
-    """Fields of `config.Cache`."""
-    return {
-        "pages": _PAGES.value,
-        "prefix": _PREFIX.value,
-        "snapshots": _SNAPSHOTS.value,
-        "replay": _REPLAY.value,
-        "keep_tokens": _KEEP_TOKENS.value,
-        "bounded_replay": _BOUNDED_REPLAY.value,
-    }
-
-
 def _check() -> None:
     from ds_jax import config, config_rules
     from ds_jax.engine import check
     from ds_jax.sharding.mesh import MeshSpec
 
-    source = terminal.config_file(_CHECKPOINT.value)
+    source = terminal.config_file(model_flags.CHECKPOINT.value)
     model = config.load_model(source)
-    context = _MAX_CONTEXT.value or min(4096, model.max_position_embeddings)
     engine = config.Engine(
-        _MAX_SEQUENCES.value, context, weights=_WEIGHTS.value, canonical=_CANONICAL.value
+        model_flags.MAX_SEQUENCES.value,
+        model_flags.MAX_CONTEXT.value or min(4096, model.max_position_embeddings),
+        weights=model_flags.WEIGHTS.value,
+        canonical=model_flags.CANONICAL.value,
     )
-    cache = config.Cache(**_cache())
+    cache = config.Cache(**model_flags.cache())
     config_rules.check_canonical(engine, cache)
-    print(check.report(model, MeshSpec.parse(_MESH.value), engine, cache))
+    print(check.report(model, MeshSpec.parse(model_flags.MESH.value), engine, cache))
 
 
 if __name__ == "__main__":

@@ -193,6 +193,7 @@ class Speculation:
             "mean_accepted_length": self.tokens / rows if self.rows else 1.0,
             "mean_verified_length": verified / rows,
             "confidence_error": self.error / max(verified, 1),
+            "drafting_rounds_total": self.rows,
             "drafts_verified_total": verified,
             "drafts_accepted_total": int(self.accepted.sum()),
             "planned_step_ms": self.planned_ms / max(self.timed, 1),

@@ -25,7 +25,6 @@ from ds_jax.serving.settings import is_loopback
 
 OPEN = frozenset(("/health", "/ready", "/version", "/metrics", "/load", "/openapi.json", "/"))
 """Paths without a key."""
-ADMIN = "/admin/"
 ADMIN_PATHS = frozenset(
     ("/drain", "/abort_request", "/server_info", "/cache/explain", "/reset_prefix_cache")
 )

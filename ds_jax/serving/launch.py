@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import flags
 
-from ds_jax import config
+from ds_jax import config, model_flags
 from ds_jax.errors import ConfigError, RequestError
 from ds_jax.recipe.tokenizer import Tokenizer
 from ds_jax.records import GenerateRequest
@@ -28,22 +28,6 @@ from ds_jax.serving.settings import HELP, Settings
 TINY = pathlib.Path(__file__).parents[1] / "assets" / "tiny"
 MOCK_TEXT = "A short thought.</think>This answer was written in advance. "
 
-_CHECKPOINT = flags.DEFINE_string("checkpoint", "tiny", "Folder in the published layout.")
-_MESH = flags.DEFINE_string("mesh", "ep1", "Devices, such as ep8 or ep2,dp8.")
-_NUMERICS = flags.DEFINE_enum("numerics", "released", ["released", "float32"], "Rounding policy.")
-_WEIGHTS = flags.DEFINE_enum(
-    "weights", "auto", ["auto", "quantized", "dequantized"], "Weights in memory."
-)
-_PLATFORM = flags.DEFINE_string("platform", None, "cpu, cuda, tpu or the name of a PJRT plugin.")
-_MAX_CONTEXT = flags.DEFINE_integer(
-    "max_context", None, "Positions of a sequence; default: the model's, at most 4096."
-)
-_MAX_SEQUENCES = flags.DEFINE_integer("max_sequences", 8, "Sequences a device holds at once.")
-_PAGES = flags.DEFINE_integer("pages", None, "Pages of 128 tokens a device.")
-_CANONICAL = flags.DEFINE_bool("canonical", False, "Tokens depend on the request alone; slower.")
-_PROGRAM_CACHE = flags.DEFINE_string(
-    "program_cache", "~/.cache/ds_jax/programs", "Folder of compiled programs; empty: none."
-)
 _WARM_UP = flags.DEFINE_bool("warm_up", False, "Compile every program before listening.")
 _MOCK = flags.DEFINE_bool("mock", False, "Scripted answers instead of a model.")
 _MOCK_STEP_S = flags.DEFINE_float("mock_step_s", 0.0, "Pause between tokens of --mock.")
@@ -105,18 +89,7 @@ def _log_to_stderr() -> None:
 def _loaded() -> tuple[Model, Backend, Callable[[], Backend]]:
     from ds_jax.pipeline import Pipeline  # jax is loaded only when it is needed
 
-    pipeline = Pipeline.from_checkpoint(
-        _CHECKPOINT.value,
-        mesh=_MESH.value,
-        numerics=_NUMERICS.value,
-        weights=_WEIGHTS.value,
-        platform=_PLATFORM.value,
-        program_cache=_PROGRAM_CACHE.value or None,
-        max_context=_MAX_CONTEXT.value,
-        max_sequences=_MAX_SEQUENCES.value,
-        canonical=_CANONICAL.value,
-        cache={"pages": _PAGES.value},
-    )
+    pipeline = Pipeline.from_checkpoint(**model_flags.options())
     if _WARM_UP.value:
         pipeline.warm_up(_compiled)
     return of_pipeline(pipeline), pipeline.engine, pipeline.restart
@@ -146,15 +119,16 @@ def of_pipeline(pipeline: Any) -> Model:
 
 
 def _mocked() -> tuple[Model, Backend, Callable[[], Backend]]:
-    folder = TINY if _CHECKPOINT.value == "tiny" else pathlib.Path(_CHECKPOINT.value)
+    given = model_flags.CHECKPOINT.value
+    folder = TINY if given == "tiny" else pathlib.Path(given)
     shape, _ = config.load(folder)
     tokenizer = Tokenizer.from_file(folder / "tokenizer.json")
     model = Model(
         tokenizer=tokenizer,
         bos_token_id=shape.bos_token_id,
         vocab_size=shape.vocab_size,
-        max_context=_MAX_CONTEXT.value or 4096,
-        slots=_MAX_SEQUENCES.value,
+        max_context=model_flags.MAX_CONTEXT.value or 4096,
+        slots=model_flags.MAX_SEQUENCES.value,
         page_tokens=128,
         fingerprint="fp_mock",
     )

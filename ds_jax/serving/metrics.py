@@ -49,20 +49,20 @@ TOKEN_BUCKETS = (
 REQUEST_BUCKETS = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960)
 SIZE_BUCKETS = tuple(float(2**n) for n in range(0, 21))
 
-_GAUGES = {
+GAUGES = {
     "vllm:num_requests_running": ("running", "Sequences the engine works on."),
     "ds_jax:pages_held": ("pages_held", "Pages of running sequences."),
     "ds_jax:pages_cached": ("pages_cached", "Pages kept for later prompts."),
 }
-_COUNTERS = {
+COUNTERS = {
     "vllm:num_preemptions": ("preemptions_total", "Sequences that lost their pages."),
     "vllm:prefix_cache_queries": ("prefix_query_tokens_total", "Prompt tokens looked up."),
     "vllm:prefix_cache_hits": ("prefix_hit_tokens_total", "Prompt tokens found."),
     "ds_jax:engine_steps": ("steps_total", "Steps planned."),
     "ds_jax:pages_evicted": ("pages_evicted_total", "Cached pages dropped."),
-    "vllm:spec_decode_num_drafts": ("drafts_total", "Rounds of drafting."),
-    "vllm:spec_decode_num_draft_tokens": ("draft_tokens_total", "Tokens drafted."),
-    "vllm:spec_decode_num_accepted_tokens": ("accepted_tokens_total", "Drafts accepted."),
+    "vllm:spec_decode_num_drafts": ("drafting_rounds_total", "Rounds of drafting."),
+    "vllm:spec_decode_num_draft_tokens": ("drafts_verified_total", "Drafts verified."),
+    "vllm:spec_decode_num_accepted_tokens": ("drafts_accepted_total", "Drafts accepted."),
 }
 
 
@@ -194,7 +194,7 @@ class Metrics:
         """The engine's numbers; called by the registry."""
         labels, stats = self._labels, self._engine()
         names, values = list(labels), list(labels.values())
-        for name, (key, help_text) in _GAUGES.items():
+        for name, (key, help_text) in GAUGES.items():
             yield _gauge(name, help_text, labels, float(stats.get(key, 0)))
         capacity = self._waiting() + stats.get("waiting", 0)
         yield _gauge("vllm:num_requests_waiting", "Requests that wait.", labels, float(capacity))
@@ -217,7 +217,7 @@ class Metrics:
         yield self.inter_token_s.collect(
             "vllm:inter_token_latency_seconds", "Between tokens.", labels
         )
-        for name, (key, help_text) in _COUNTERS.items():
+        for name, (key, help_text) in COUNTERS.items():
             if key in stats:
                 family = CounterMetricFamily(name, help_text, labels=names)
                 family.add_metric(values, float(stats[key]))

@@ -7,7 +7,6 @@ answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import ds_jax
@@ -16,8 +15,6 @@ from ds_jax.serving import prepare, reading
 from ds_jax.serving.exchange import Exchange
 from ds_jax.serving.problems import Problem
 from ds_jax.serving.service import Service
-
-Handler = Callable[[Exchange], Awaitable[None]]
 
 
 class Plain:

@@ -20,7 +20,6 @@ Rules = Mapping[str, tuple[str, ...]]
 
 # Routed experts over `ep`; Engram tables by rows over all devices; everything else on every device.
 DEFAULT: Rules = types.MappingProxyType({"experts": ("ep",), "rows": ("replica", "ep")})
-REPLICATED = PartitionSpec()
 
 
 def partition_spec(spec: ParamSpec, rules: Rules = DEFAULT) -> PartitionSpec:

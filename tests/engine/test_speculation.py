@@ -14,6 +14,7 @@ from ds_jax.engine import batch as batches
 from ds_jax.engine import verify_step
 from ds_jax.engine.runner import Runner
 from ds_jax.errors import ConfigError
+from ds_jax.serving import metrics
 from ds_jax.testing import drafting_model, largest_difference, prompt, tiny_pipeline
 from tests.engine import stepping
 
@@ -47,6 +48,8 @@ def test_greedy_tokens_equal_plain_decoding(plain: Pipeline, drafting: Pipeline)
     stats = drafting.stats()
     assert stats["mean_accepted_length"] >= 1.0
     assert stats["drafts_verified_total"] > 0
+    read = (*metrics.COUNTERS.values(), *metrics.GAUGES.values())  # by the service
+    assert {name for name, _ in read} <= stats.keys()
 
 
 def test_tokens_of_a_fixed_seed_equal_plain_decoding(plain: Pipeline, drafting: Pipeline) -> None:
