@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,15 +142,28 @@ def test_cached_tokens_are_told(client: openai.OpenAI) -> None:
     assert salted.usage.prompt_tokens_details.cached_tokens == 0
 
 
+@pytest.fixture
+def slow(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps take 10 ms at least, so that an answer lasts."""
+    turn = pipeline.loop.turn
+
+    def wait_and_turn(*arguments: Any) -> Any:
+        time.sleep(0.01)
+        return turn(*arguments)
+
+    monkeypatch.setattr(pipeline.loop, "turn", wait_and_turn)
+
+
+@pytest.mark.usefixtures("slow")
 def test_a_client_that_leaves_frees_its_pages(server: Running) -> None:
-    with server.http.stream(
-        "POST", PATH, json=chat("Tell me a story", stream=True, max_tokens=150, ignore_eos=True)
-    ) as answer:
+    body = {"model": "tiny", "prompt": "Tell me a story", "stream": True, "ignore_eos": True}
+    with server.http.stream("POST", "/v1/completions", json={**body, "max_tokens": 200}) as answer:
         next(answer.iter_lines())
-        assert server.engine.stats()["running"] == 1
+        eventually(lambda: server.engine.stats()["running"] == 1)
     eventually(lambda: server.engine.stats()["running"] == 0, 120)  # a step may compile
     stats = server.engine.stats()
     assert stats["pages_held"] == 0
+    assert server.service.metrics.cancelled._value.get() == 1
 
 
 def test_values_only_the_engine_can_judge_are_refused(client: openai.OpenAI) -> None:
@@ -156,6 +171,7 @@ def test_values_only_the_engine_can_judge_are_refused(client: openai.OpenAI) -> 
         ask(client, extra_body={"logit_bias": {"999999": 1}})
 
 
+@pytest.mark.usefixtures("slow")
 def test_a_deadline_ends_an_answer(server: Running) -> None:
     body = chat("story", max_tokens=150, ignore_eos=True, deadline_s=0.3, **OFF)
     answer = server.http.post(PATH, json=body)
@@ -185,6 +201,30 @@ def test_an_engine_thread_that_dies_is_replaced(server: Running, pipeline: Pipel
 
 # Grammars -----------------------------------------------------------------------------------------
 
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "string", "enum": ["1", "2"]},
+        "b": {"type": "string", "enum": ["x", "y"]},
+    },
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_is_enforced(client: openai.OpenAI, stream: bool) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "t", "schema": SCHEMA, "strict": True}}
+    answer = ask(
+        client, "Say something", response_format=form, seed=1, max_tokens=60, stream=stream
+    )
+    if stream:
+        text = "".join(c.delta.content or "" for chunk in answer for c in chunk.choices)
+    else:
+        text = answer.choices[0].message.content
+    value = json.loads(text)
+    assert value["a"] in ("1", "2") and value["b"] in ("x", "y")
+
 
 def test_a_regex_and_an_ebnf_are_enforced(client: openai.OpenAI) -> None:
     form: Any = {"type": "regex", "regex": "[0-9]{3}-(up|down)"}
@@ -199,3 +239,17 @@ def test_a_broken_regex_is_refused(client: openai.OpenAI) -> None:
     form: Any = {"type": "regex", "regex": "[a-"}
     with pytest.raises(openai.BadRequestError, match="regex"):
         ask(client, "Say something", response_format=form)
+
+
+def test_a_forced_tool_is_called(client: openai.OpenAI) -> None:
+    tool: Any = {
+        "type": "function",
+        "function": {"name": "run_sql", "strict": True, "parameters": SCHEMA},
+    }
+    choice: Any = {"type": "function", "function": {"name": "run_sql"}}
+    answer = ask(client, "Say something", tools=[tool], tool_choice=choice, max_tokens=120, seed=2)
+    message = answer.choices[0].message
+    assert not message.content
+    call = message.tool_calls[0]  # random weights may call it again
+    assert call.function.name == "run_sql"
+    assert json.loads(call.function.arguments)["b"] in ("x", "y")
