@@ -295,3 +295,14 @@ def test_formats_are_never_wider_than_the_standard():
     host = grammar({"format": "hostname"})
     assert host.accepts('"a-b.example"') and host.accepts("3")
     assert not host.accepts('"' + "a" * 64 + '"')
+    assert host.accepts('"a--b.c"') and not host.accepts('"ab--c"')
+
+
+def test_formats_take_every_form_of_an_address_and_a_time():
+    address = grammar({"type": "string", "format": "ipv6"})
+    for text in ("1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:2:3:4:5:6:1.2.3.4", "::ffff:1.2.3.4"):
+        assert address.accepts(json.dumps(text)), text
+    for text in ("1:2:3:4:5:6:7:1.2.3.4", "::1.2.3.256", "1::2::3", "1:2:3:4:5:6:7::8"):
+        assert not address.accepts(json.dumps(text)), text
+    moment = grammar({"type": "string", "format": "date-time"})
+    assert moment.accepts('"1963-06-19t08:30:06.999999999999999z"')
