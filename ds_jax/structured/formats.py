@@ -6,7 +6,7 @@ Out: expressions that the whole string matches.
 | format | narrower than the standard in |
 |---|---|
 | `date` | year 0000 |
-| `time`, `date-time` | no leap seconds (which days have one no expression knows), 18 digits of a second |
+| `time`, `date-time` | no leap seconds (no expression knows their days), 18 digits of a second |
 | `hostname` | at most 8 labels of 30 or 3 of 63 characters, no labels in Punycode (`xn--`) |
 | `email` | no quotes in front, no IPv6 literals behind |
 """

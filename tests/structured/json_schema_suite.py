@@ -2,10 +2,10 @@
 
     python -m tests.structured.json_schema_suite FOLDER/tests/draft2020-12
 
-Not part of the tests: the suite is not shipped. An instance is a value, which may be spelled in more
-than one way: whole numbers are written in digits, objects in every order of their keys. An invalid one
-may be accepted in no spelling, a valid one in at least one. False rejects are counted, not failed.
-Formats are enforced here: tests by which they are annotations only are counted by themselves.
+Not part of the tests: the suite is not shipped. An instance is a value, which may be spelled in
+more than one way: whole numbers are written in digits, objects in every order of their keys. An
+invalid one may be accepted in no spelling, a valid one in at least one. False rejects are counted,
+not failed. Formats are enforced here: tests by which they are annotations are counted apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from ds_jax import errors, structured
-
 
 ANNOTATION = "only an annotation by default"
 
