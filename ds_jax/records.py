@@ -253,6 +253,8 @@ class TokenEvent:
       usage: token counts so far, in the first and in the last event of a sequence that an engine
         ran: the first one tells early how much of the prompt was cached.
       error: why the sequence was refused or failed, in the last event.
+      draft: the confidence, 0 to 1, of a draft that was accepted; None: the model drew the token.
+        It tells how a token came about, so events are equal without it.
     """
 
     request_id: str
@@ -265,6 +267,7 @@ class TokenEvent:
     matched_stop: str | None = None
     usage: Usage | None = None
     error: DsJaxError | None = None
+    draft: float | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

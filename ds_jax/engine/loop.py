@@ -273,15 +273,16 @@ class Loop:
         newest = jax.device_get(flight.newest)
         flight.record.wait_s += self._clock() - start
         self.log.add(flight.record)
-        told = newest[flight.places]
+        told, drafts = newest[flight.places], None
         if self.speculation is None or flight.drafted is None:
             tokens = [[token] for token in told.tolist()]
         else:
-            tokens = self.speculation.read(flight.number, flight.drafted, told, self._clock())
+            now = self._clock()
+            tokens, drafts = self.speculation.read(flight.number, flight.drafted, told, now)
         logprobs = None
         if flight.reports:
             logprobs = reports.read(flight.reports, len(tokens), self._prompt_logprobs)
-        return StepResult(flight.number, tokens, logprobs, flight.failed)
+        return StepResult(flight.number, tokens, logprobs, flight.failed, drafts)
 
     def _recover(self, number: int, error: Exception) -> None:
         """A plan could not be launched: reads what was launched before it, then starts anew."""

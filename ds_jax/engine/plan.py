@@ -156,12 +156,14 @@ class StepResult(NamedTuple):
       tokens: ids each reader got: one, or with drafts the accepted ones and one more.
       logprobs: one a token, where somebody asked for them.
       failed: readers that failed on the device (by place), and why.
+      drafts: confidences of the drafts that each reader accepted, where there are drafts.
     """
 
     number: int
     tokens: Sequence[Sequence[int]]
     logprobs: Sequence[Sequence[TokenLogprob] | None] | None = None
     failed: Mapping[int, str] | None = None
+    drafts: Sequence[Sequence[float]] | None = None
 
 
 class StepFailed(NamedTuple):

@@ -206,7 +206,8 @@ class Scheduler:
                 sequence.computed -= rejected
                 sequence.sampled -= rejected
             logprobs = result.logprobs[place] if result.logprobs is not None else None
-            plan.events += sequence.receive(tokens, logprobs)
+            drafts = result.drafts[place] if result.drafts is not None else ()
+            plan.events += sequence.receive(tokens, logprobs, drafts)
             if sequence.slot >= 0 and len(sequence.tokens) > (sequence.published + 1) * page_tokens:
                 self.ranks[sequence.rank].publish(sequence)
             if sequence.finish_reason is not None:

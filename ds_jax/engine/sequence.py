@@ -132,12 +132,16 @@ class Sequence:
         self.preemptions += 1
 
     def receive(
-        self, token_ids: Many[int], logprobs: Many[records.TokenLogprob] | None = None
+        self,
+        token_ids: Many[int],
+        logprobs: Many[records.TokenLogprob] | None = None,
+        drafts: Many[float] = (),
     ) -> list[TokenEvent]:
         """Takes the tokens of a step, in order, until one of them ends the sequence.
 
         Args:
           logprobs: one a token, where they were asked for.
+          drafts: confidences of the first tokens, which were drafts.
         """
         assert self.state is not State.ENDED, "tokens for a sequence that has ended"
         matcher = self.matcher
@@ -158,12 +162,13 @@ class Sequence:
             if token in self.ends:
                 return self.end(FinishReason.STOP, shown)
             logprob = logprobs[number] if logprobs is not None else None
+            draft = drafts[number] if number < len(drafts) else None
             self.tokens.append(token)
             self.received += 1
             if matcher is None:
-                shown.append(Piece(token, None, logprob))
+                shown.append(Piece(token, None, logprob, draft))
             else:
-                shown += matcher.push(token, logprob)
+                shown += matcher.push(token, logprob, draft)
                 if matcher.matched is not None:
                     return self.end(FinishReason.STOP, shown)
             if self.received >= self.limit:
@@ -202,6 +207,7 @@ class Sequence:
                 self.prompt_tokens, self.emitted + (last is not None), self.cached_tokens
             ),
             error=error,
+            draft=last.draft if last is not None else None,
         )
         self.emitted += last is not None
         return [*events, final]
@@ -212,7 +218,14 @@ class Sequence:
         early = None if first else records.Usage(self.prompt_tokens, 1, self.cached_tokens)
         return [
             TokenEvent(
-                name, first + n, p.token_id, None, p.text, p.logprob, usage=None if n else early
+                name,
+                first + n,
+                p.token_id,
+                None,
+                p.text,
+                p.logprob,
+                usage=None if n else early,
+                draft=p.draft,
             )
             for n, p in enumerate(pieces)
         ]

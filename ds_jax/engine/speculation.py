@@ -139,8 +139,10 @@ class Speculation:
 
     def read(
         self, number: int, drafted: Drafted, rows: np.ndarray, now_s: float
-    ) -> list[list[int]]:
+    ) -> tuple[list[list[int]], list[Sequence[float]]]:
         """Tokens of every reader, from its told words; counts what became of drafts.
+
+        Also the confidence of each draft among them: all tokens of a reader but the last.
 
         Args:
           number: of the plan.
@@ -148,12 +150,13 @@ class Speculation:
           now_s: when its result was there.
         """
         told = Told.read(rows)
+        drafts: list[Sequence[float]] = [()] * len(told.tokens)
         for place, sequence in enumerate(drafted.readers[drafted.prefilled :], drafted.prefilled):
-            self._count(sequence, told, place)
+            drafts[place] = self._count(sequence, told, place)
         self._time(number, drafted, now_s)
-        return told.tokens
+        return told.tokens, drafts
 
-    def _count(self, sequence: Running, told: Told, place: int) -> None:
+    def _count(self, sequence: Running, told: Told, place: int) -> Sequence[float]:
         known = self._known.get(sequence.number)
         verified, accepted = int(told.verified[place]), len(told.tokens[place]) - 1
         self.verified[:verified] += 1
@@ -169,6 +172,10 @@ class Speculation:
         live = np.cumprod(np.clip(sure, 0, 1), dtype=np.float32)
         before = known.live if known is not None else NOTHING
         self._known[sequence.number] = Known(live, before, sure)
+        if not accepted:
+            return ()
+        past = told.accept_prob[place] if known is None else known.confidence
+        return past[:accepted].tolist()
 
     def _time(self, number: int, drafted: Drafted, now_s: float) -> None:
         """The time between two results is that of the second step, if both ran alone."""

@@ -38,6 +38,7 @@ class Piece:
     token_id: int | None
     text: str | None
     logprob: TokenLogprob | None = None
+    draft: float | None = None
 
 
 class StopMatcher:
@@ -58,14 +59,16 @@ class StopMatcher:
         self._held: list[Piece] = []
         self._text = ""  # of the held tokens
 
-    def push(self, token_id: int, logprob: TokenLogprob | None = None) -> list[Piece]:
+    def push(
+        self, token_id: int, logprob: TokenLogprob | None = None, draft: float | None = None
+    ) -> list[Piece]:
         """Adds a token; returns the tokens that may be shown now. Not to be called after a match.
 
         Complexity: the held text, which is shorter than the longest stop string and a token.
         """
         assert self.matched is None, "the sequence has ended"
         text = self._detokenizer.push((token_id,))
-        self._held.append(Piece(token_id, text, logprob))
+        self._held.append(Piece(token_id, text, logprob, draft))
         self._text += text
         found = [(start + len(s), start, s) for s in self._stops if (start := self._find(s)) >= 0]
         if found:
@@ -112,7 +115,8 @@ class StopMatcher:
             if start >= sure:
                 break
             text = piece.text or ""
-            pieces.append(Piece(piece.token_id, text[: sure - start], piece.logprob))
+            cut = text[: sure - start]
+            pieces.append(Piece(piece.token_id, cut, piece.logprob, piece.draft))
             start += len(text)
         self._held, self._text = [], ""
         return pieces

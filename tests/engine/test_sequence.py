@@ -46,6 +46,15 @@ def test_several_tokens_of_one_step_are_numbered() -> None:
     assert sequence.tokens == [7, 8, 5, 6, 7]
 
 
+@pytest.mark.parametrize("stops", [(), ("XY",)])
+def test_accepted_drafts_are_marked(stops: tuple[str, ...]) -> None:
+    sequence = make(stops=stops)
+    events = [*sequence.receive([5, 6, 9], None, [0.75, 0.5]), *sequence.receive([7])]
+    assert ids(events) == [5, 6, 9, 7]
+    assert [e.draft for e in events] == [0.75, 0.5, None, None]
+    assert make(limit=2).receive([5, 6, 9], None, [0.75, 0.5])[-1].draft == 0.5
+
+
 def test_an_end_token_inside_a_step_drops_what_follows() -> None:
     events = make().receive([5, END, 6])
     assert ids(events) == [5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Iterator, Sequence
 
@@ -14,6 +15,7 @@ from ds_jax.engine import batch as batches
 from ds_jax.engine import verify_step
 from ds_jax.engine.runner import Runner
 from ds_jax.errors import ConfigError
+from ds_jax.records import GenerateRequest, TokenEvent
 from ds_jax.serving import metrics
 from ds_jax.testing import drafting_model, largest_difference, prompt, tiny_pipeline
 from tests.engine import stepping
@@ -50,6 +52,26 @@ def test_greedy_tokens_equal_plain_decoding(plain: Pipeline, drafting: Pipeline)
     assert stats["drafts_verified_total"] > 0
     read = (*metrics.COUNTERS.values(), *metrics.GAUGES.values())  # by the service
     assert {name for name, _ in read} <= stats.keys()
+
+
+def test_accepted_drafts_tell_their_confidence(drafting: Pipeline) -> None:
+    before = drafting.stats()["drafts_accepted_total"]
+    asked = SamplingParams(max_tokens=40, seq_seed=1, temperature=0.0)
+    events = [event for events in _events(drafting, asked) for event in events]
+    marked = [event.draft for event in events if event.draft is not None]
+    assert 0 < len(marked) <= drafting.stats()["drafts_accepted_total"] - before
+    assert all(0 <= confidence <= 1 for confidence in marked)
+
+
+def _events(pipeline: Pipeline, asked: SamplingParams) -> list[list[TokenEvent]]:
+    async def read() -> list[list[TokenEvent]]:
+        streams = [
+            pipeline.engine.submit(GenerateRequest(f"r{n}", tuple(ids), asked))
+            for n, ids in enumerate(PROMPTS)
+        ]
+        return [[event async for event in stream] for stream in streams]
+
+    return asyncio.run(read())
 
 
 def test_tokens_of_a_fixed_seed_equal_plain_decoding(plain: Pipeline, drafting: Pipeline) -> None:
