@@ -11,7 +11,7 @@ PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist loadfile
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow bench lint types layers notebooks format clean
+.PHONY: help demo test slow bench lint types layers notebooks browser format clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -41,6 +41,9 @@ layers: $(READY) ## an import may only point down
 
 notebooks: $(READY) ## execute the notebooks
 	$(PY) -m pytest -q -m notebook $(PYTEST_ARGS)
+
+browser: $(READY) ## the playground in Chromium
+	$(PY) -m pytest -q -m browser tests/serving $(PYTEST_ARGS)
 
 format: $(READY) ## format the code
 	$(PY) -m ruff format .

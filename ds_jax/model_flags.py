@@ -44,7 +44,7 @@ _STEP_TOKENS = flags.DEFINE_integer(
     "step_tokens", None, "Tokens of a step; default: the longest chunk and every sequence's row."
 )
 _OVERLAP = flags.DEFINE_bool("overlap", True, "Plan and launch a step while another runs.")
-_NEXTN = flags.DEFINE_integer(
+NEXTN = flags.DEFINE_integer(
     "nextn", 0, "Drafts a sequence and step, verified exactly; 0: none.", lower_bound=0
 )
 _VARLEN_VERIFY = flags.DEFINE_bool(
@@ -67,7 +67,7 @@ def options() -> dict[str, Any]:
         "max_context": MAX_CONTEXT.value,
         "max_sequences": MAX_SEQUENCES.value,
         "canonical": CANONICAL.value,
-        "nextn": _NEXTN.value,
+        "nextn": NEXTN.value,
         "varlen_verify": _VARLEN_VERIFY.value,
         "engine": {"step_tokens": _STEP_TOKENS.value, "overlap": _OVERLAP.value},
         "cache": cache(),

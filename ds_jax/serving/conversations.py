@@ -7,6 +7,7 @@ recipe does. In: an exchange. Out: its answer.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -142,7 +143,8 @@ async def _made(
                 InferenceChunk.ready(prompt_usage=usage, system_fingerprint=fingerprint)
             )
         for event in batch:
-            made += _push(processor, event)
+            pushed = _push(processor, event)
+            made += _marked(pushed, event) if prepared.include_drafts else pushed
             if processor.finished:
                 await generation.end(index)
                 break
@@ -160,6 +162,23 @@ def _push(processor: StreamProcessor, event: TokenEvent) -> list[Any]:
     if event.finish_reason is not None and not processor.finished:
         made += processor.push(InferenceChunk.finish(_REASONS[event.finish_reason]))
     return made
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Marked:
+    """An event of the API, with the confidence of the accepted draft behind its newest token."""
+
+    event: Any
+    draft: float | None
+
+    def to_json(self) -> str:
+        """The event with one more field."""
+        told = "null" if self.draft is None else f"{self.draft:.4f}"
+        return f'{{"draft":{told},{self.event.to_json()[1:]}'
+
+
+def _marked(made: list[Any], event: TokenEvent) -> list[Any]:
+    return made if event.token_id is None else [Marked(each, event.draft) for each in made]
 
 
 def _speller(prepared: Prepared, generation: Generation) -> Callable[[Any], bytes]:

@@ -161,10 +161,12 @@ class Generation:
             metrics.inter_token_s.observe(now - tally.last_at)
         tally.last_at = now
         tally.completion_tokens += len(events)
+        metrics.generated += len(events)
         if last.finish_reason is not None:
             self._ended[index] = True
             tally.reason = last.finish_reason
             tally.completion_tokens -= last.token_id is None
+            metrics.generated -= last.token_id is None
             _check(last)
 
     def _report(self) -> None:
@@ -180,7 +182,6 @@ class Generation:
             metrics.prompt_tokens_cached.inc(cached)
             metrics.prompt_tokens_by_source["local_cache_hit"].inc(cached)
             metrics.prompt_tokens_by_source["local_compute"].inc(prompt - cached)
-            metrics.generation_tokens.inc(done)
             metrics.prompt_size.observe(prompt)
             metrics.output_size.observe(done)
             metrics.decode_s.observe(tally.last_at - tally.first_at)

@@ -138,7 +138,9 @@ def _mocked() -> tuple[Model, Backend, Callable[[], Backend]]:
     def script(_: GenerateRequest) -> list[int]:
         return answer
 
+    drafts = model_flags.NEXTN.value
+
     def start() -> Backend:
-        return mock.MockEngine(script, slots=model.slots, step_s=_MOCK_STEP_S.value)
+        return mock.MockEngine(script, slots=model.slots, step_s=_MOCK_STEP_S.value, drafts=drafts)
 
     return model, start(), start

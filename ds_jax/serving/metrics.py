@@ -126,7 +126,7 @@ class Metrics:
             source: by_source.labels(**self._labels, source=source)
             for source in ("local_compute", "local_cache_hit", "external_kv_transfer")
         }
-        self.generation_tokens = labelled(count, "vllm:generation_tokens", "Tokens generated.")
+        self.generated = 0  # tokens; a plain number, for it grows with every token
         for name, help_text in (
             ("external_prefix_cache_queries", "Tokens looked up in a tier outside the device."),
             ("external_prefix_cache_hits", "Tokens found there."),
@@ -217,6 +217,9 @@ class Metrics:
         yield self.inter_token_s.collect(
             "vllm:inter_token_latency_seconds", "Between tokens.", labels
         )
+        done = CounterMetricFamily("vllm:generation_tokens", "Tokens generated.", labels=names)
+        done.add_metric(values, float(self.generated))
+        yield done
         for name, (key, help_text) in COUNTERS.items():
             if key in stats:
                 family = CounterMetricFamily(name, help_text, labels=names)

@@ -86,11 +86,18 @@ class MockEngine:
       script: token ids of the answer to a request; the end token is not among them.
       slots: sequences at once; the others wait.
       step_s: seconds of a step; 0: as fast as it goes.
+      drafts: tokens that a step adds to the one that it draws, as if drafted and accepted.
       page_tokens: whole pages of earlier prompts count as cached.
     """
 
     def __init__(
-        self, script: Script, *, slots: int = 64, step_s: float = 0.0, page_tokens: int = 128
+        self,
+        script: Script,
+        *,
+        slots: int = 64,
+        step_s: float = 0.0,
+        page_tokens: int = 128,
+        drafts: int = 0,
     ):
         self.failure: str | None = None
         self.aborted = 0
@@ -98,6 +105,7 @@ class MockEngine:
         self._slots = slots
         self._step_s = step_s
         self._page_tokens = page_tokens
+        self._drafts = drafts
         self._pages: set[tuple[Any, ...]] = set()
         self._running: dict[str, _Sequence] = {}
         self._waiting: dict[str, _Sequence] = {}
@@ -179,12 +187,24 @@ class MockEngine:
             self._running[name] = self._waiting.pop(name)
         for name, sequence in list(self._running.items()):
             if sequence.sent < len(sequence.tokens):
+                if self._drafts:
+                    self._draft(sequence)
                 self._token(sequence)
             elif self._running.pop(name, None) is not None:
                 full = sequence.sent >= sequence.request.params.max_tokens
                 self._end(sequence, FinishReason.LENGTH if full else FinishReason.STOP)
 
-    def _token(self, sequence: _Sequence) -> None:
+    def _draft(self, sequence: _Sequence) -> None:
+        """Between none and all drafts are accepted, the less often the further they reach."""
+        left = len(sequence.tokens) - sequence.sent - 1
+        accepted = min(left, self._drafts, sequence.sent % (self._drafts + 1))
+        for number in range(accepted):
+            self._token(sequence, 0.95 * 0.85**number)
+        self._counts["drafting_rounds_total"] += 1
+        self._counts["drafts_verified_total"] += self._drafts
+        self._counts["drafts_accepted_total"] += accepted
+
+    def _token(self, sequence: _Sequence, draft: float | None = None) -> None:
         index, request = sequence.sent, sequence.request
         sequence.sent += 1
         usage = None
@@ -193,7 +213,9 @@ class MockEngine:
         logprob = LOGPROB if request.params.top_logprobs is not None else None
         token = sequence.tokens[index]
         sequence.stream.put(
-            TokenEvent(request.request_id, index, token, None, None, logprob, usage=usage)
+            TokenEvent(
+                request.request_id, index, token, None, None, logprob, usage=usage, draft=draft
+            )
         )
 
     def _end(

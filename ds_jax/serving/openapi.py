@@ -65,7 +65,9 @@ _CHAT: Json = {
     "top_logprobs": _whole(0, 20),
     "stream_options": {
         "type": "object",
-        "properties": {"include_usage": _FLAG, "continuous_usage_stats": _FLAG},
+        "properties": dict.fromkeys(
+            ("include_usage", "continuous_usage_stats", "include_drafts"), _FLAG
+        ),
     },
     "response_format": _ANY,
     "tools": _LIST,

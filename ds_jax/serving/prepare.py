@@ -55,7 +55,7 @@ class Prepared:
       params: how every answer is sampled.
       extras: further fields.
       ignored: names of fields that count for nothing.
-      include_usage, continuous_usage: `stream_options`.
+      include_usage, continuous_usage, include_drafts: `stream_options`.
     """
 
     protocol: Protocol
@@ -68,6 +68,7 @@ class Prepared:
     ignored: list[str]
     include_usage: bool
     continuous_usage: bool
+    include_drafts: bool
 
     def generators(self) -> list[Any]:
         """What spells the events, one an answer."""
@@ -120,6 +121,7 @@ def prepare(service: Service, protocol: Protocol, body: bytes, principal: Princi
         ignored,
         bool(options.get("include_usage")),
         bool(options.get("continuous_usage_stats")),
+        bool(options.get("include_drafts")),
     )
 
 

@@ -10,7 +10,8 @@ import anthropic
 import openai
 import pytest
 
-from tests.serving.running import DEFAULT, Running, eventually, running
+from ds_jax.serving.mock import MockEngine
+from tests.serving.running import DEFAULT, Running, chat, eventually, running, script
 
 TOOL = {
     "type": "function",
@@ -104,6 +105,21 @@ def test_chat_several_answers(client: openai.OpenAI) -> None:
         for choice in chunk.choices:
             texts[choice.index] += choice.delta.content or ""
     assert texts == ["Hello world."] * 3
+
+
+def test_accepted_drafts_are_told_when_asked_for() -> None:
+    engine = MockEngine(script, drafts=2)
+    with running(engine) as server:
+        options = {"include_drafts": True, "include_usage": True}
+        body = chat("[[A thought.</think>Hello world.]]", stream=True, stream_options=options)
+        lines = server.http.post("/v1/chat/completions", json=body).text.splitlines()
+        chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        told = [chunk.get("draft") for chunk in chunks if chunk["choices"]]
+        accepted = engine.stats()["drafts_accepted_total"]
+        assert 0 < sum(confidence is not None for confidence in told) <= accepted
+        assert set(told) <= {None, 0.95, round(0.95 * 0.85, 4)}
+        del body["stream_options"]
+        assert '"draft"' not in server.http.post("/v1/chat/completions", json=body).text
 
 
 def test_chat_stop_string_ends_the_sequence(server: Running, client: openai.OpenAI) -> None:
