@@ -251,9 +251,10 @@ class Pipeline:
     ) -> list[GenerateResult]:
         """Continues prompts: texts, or lists of token ids.
 
-        Returns: one result a prompt, in order; a sequence whose step fails ends alone, with an
-          `error`.
-        Raises: RequestError naming the prompt: empty, too long, or an id out of range.
+        Returns: one result a prompt, in order. A sequence whose step fails and a prompt that the
+          replica refuses (too few pages, no such grammar) end alone, with an `error`.
+        Raises: RequestError, before anything runs, naming the prompt: empty, longer than
+          `max_context`, or an id out of range; why the replica refuses, if it refuses them all.
         """
         if isinstance(prompts, str) or (prompts and isinstance(prompts[0], (int, np.integer))):
             prompts = [prompts]  # type: ignore[list-item]
@@ -261,12 +262,14 @@ class Pipeline:
         parts: list[list[TokenEvent]] = [[] for _ in requests]
         for event in self.events(requests):
             parts[int(event.request_id)].append(event)
-        return [self._result(r, p) for r, p in zip(requests, parts, strict=True)]
+        results = [self._result(r, p) for r, p in zip(requests, parts, strict=True)]
+        refusals = [r.error for r in results if isinstance(r.error, RequestError)]
+        if refusals and len(refusals) == len(results):  # nobody's result is lost
+            raise refusals[0]
+        return results
 
     def _result(self, request: GenerateRequest, events: Sequence[TokenEvent]) -> GenerateResult:
         last = events[-1]
-        if isinstance(last.error, RequestError):
-            raise last.error
         ids = tuple(e.token_id for e in events if e.token_id is not None)
         logprobs = tuple(e.logprob for e in events if e.logprob is not None)
         assert last.finish_reason is not None, "a sequence ends with its reason"
@@ -337,13 +340,11 @@ class Pipeline:
     ) -> list[GenerateRequest]:
         """Checked requests, named by their number; `room` positions must be left for output."""
         params = params or SamplingParams()
-        context, setting = self.runner.engine.max_context, "max_context"
-        if room and self.loop.scheduler.limits.context < context:  # refused before any other runs
-            context, setting = self.loop.scheduler.limits.context, "pages"
+        context = self.runner.engine.max_context
         made = []
         for number, prompt in enumerate(prompts):
             ids = self.token_ids(prompt)
-            vocabulary.check_prompt(ids, number, self.model, context, room, setting)
+            vocabulary.check_prompt(ids, number, self.model, context, room)
             made.append(GenerateRequest(str(number), ids, params))
         return made
 

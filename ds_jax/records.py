@@ -275,7 +275,8 @@ class GenerateResult:
     """A finished request; `token_ids` and `text` leave out the token that ended it.
 
     `logprobs` has one entry a token and `prompt_logprobs` one a token of the prompt (None for the
-    first), where they were asked for. `error`: why the sequence failed, with `FinishReason.ERROR`.
+    first), where they were asked for. `error`: why the sequence failed or was refused, with
+    `FinishReason.ERROR`.
     """
 
     text: str

@@ -166,6 +166,8 @@ class Session:
                     "total_tokens": usage.total_tokens,
                 },
             }
+            if events[-1].error is not None:
+                record["error"] = str(events[-1].error)
             if params.top_logprobs is not None:
                 record["logprobs"] = [_logprob(e.logprob) for e in events if e.logprob is not None]
             if params.prompt_logprobs is not None:

@@ -68,12 +68,11 @@ def check_prompt(
     model: config.Model,
     context: int,
     room: int,
-    setting: str = "max_context",
 ) -> None:
     """Raises RequestError for a prompt that cannot be run.
 
     Args:
-      context: positions a sequence can have; setting: what limits them.
+      context: positions a sequence can have.
       room: of them, for the output.
     """
     where = f"prompt {number}"
@@ -83,7 +82,7 @@ def check_prompt(
         raise RequestError(
             f"{where} has {len(ids)} tokens, the context holds {context}"
             + (f" with {room} left for the output" if room else "")
-            + f"; shorten it or raise {setting}",
+            + "; shorten it or raise max_context",
             param="prompt",
             code="context_length_exceeded",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import re
 import threading
 from collections.abc import Iterator
 
@@ -211,11 +212,19 @@ def test_a_prompt_of_unknown_ids_never_reaches_a_step(pipeline: Pipeline) -> Non
         run(pipeline, requests([[0, 96]], params))
 
 
-def test_a_prompt_without_pages_is_refused_before_the_others_run() -> None:
-    small = replicas.replica(cache={"pages": 2})
-    with pytest.raises(RequestError, match=r"prompt 1 has 40 tokens.* 32 .*raise pages"):
-        small.generate([PROMPTS[1], prompt(40)], GREEDY)
-    assert small.stats()["requests_total"] == 0
+def test_a_prompt_without_pages_ends_alone() -> None:
+    small = replicas.one_layer(max_context=64, page_tokens=16, cache={"pages": 2})
+    fits, refused, also = small.generate([prompt(9), prompt(40), prompt(20)], GREEDY)
+    assert len(fits.token_ids) == len(also.token_ids) == GREEDY.max_tokens
+    assert refused.finish_reason is FinishReason.ERROR and not refused.token_ids
+    reason = r"40 tokens, a sequence can have 32 .*raise the number of pages"
+    assert isinstance(refused.error, RequestError)
+    assert re.search(reason, str(refused.error))
+    with pytest.raises(RequestError, match=reason):  # no other result is lost
+        small.generate([prompt(40)], GREEDY)
+    with pytest.raises(RequestError, match=r"prompt 1 has 64 tokens.*raise max_context"):
+        small.generate([prompt(9), prompt(64)], GREEDY)
+    small.close()
 
 
 def test_questions_are_answered_by_the_thread_that_owns_the_answer(
