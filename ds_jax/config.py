@@ -252,7 +252,8 @@ class Cache:
       snapshots: states stored beside the pages, from which such sequences go on; None: 3 a slot.
       replay: "off" computes every row; with "mask" and "compact" the decoder side sees none but the
         last `keep_tokens` of a prompt (approximate; `kvcache.replay`). Both give the same tokens;
-        so far "compact" also computes the other rows, like "mask".
+        "mask" computes the other rows and hides them, "compact" leaves them out: of each chunk, it
+        computes at most `keep_tokens` decoder rows of a sequence.
       keep_tokens: see `replay`; 0 with "off".
       bounded_replay: where no state is stored, rebuild windows from one window of tokens
         (approximate) instead of as many as an exact rebuild takes.

@@ -193,15 +193,16 @@ class Rank:
         )
 
     def _cuts(self, sequence: Sequence, plan: replay.Replay, stored: list[int]) -> tuple[int, ...]:
-        """Where states are worth storing: at the prompt's borders, and where the hit ends."""
-        if not self.snapshots.capacity:
-            return ()
-        limits = self.limits
-        wanted = {
-            plan.hit,
-            *replay.borders(limits.rule, sequence.prompt_tokens, limits.page_tokens),
-        }
-        return tuple(sorted(p for p in wanted - set(stored) if p > plan.start))
+        """Where states are worth storing: at the prompt's borders, and where the hit ends.
+
+        And where a longer chunk would have more decoder rows than a step computes.
+        """
+        limits, prompt = self.limits, sequence.prompt_tokens
+        must = set(replay.decoder_cuts(limits.rule, prompt, len(sequence.tokens)))
+        wanted = set[int]()
+        if self.snapshots.capacity:
+            wanted = {plan.hit, *replay.borders(limits.rule, prompt, limits.page_tokens)}
+        return tuple(sorted(p for p in wanted - set(stored) | must if p > plan.start))
 
     def _bind(self, sequence: Sequence) -> None:
         saves, size = sequence.saves, self.limits.page_tokens

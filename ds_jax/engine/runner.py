@@ -60,6 +60,7 @@ def make_layout(engine: config.Engine, cache: config.Cache) -> caches.Layout:
         packed=cache.format == "packed",
         drafts=engine.nextn,
         confidence_temperatures=engine.confidence_temperatures,
+        keeps=cache.keep_tokens if cache.replay == "compact" else 0,
     )
 
 

@@ -95,18 +95,20 @@ def step(
     if key.verify_rows:
         return _verify(ctx, layout, key, params, tables, state, packed)
     batch, controls = batches.unpack(packed, key, back, state.recent)
-    access = memory.Access(layout, key.fresh, key.flat)
+    keeps = 0 if key.all_logits or key.scores else layout.keeps
+    access = memory.Access(layout, key.fresh, key.flat, keeps)
     cache, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, state.cache)
     assert cache is not None, "a step has a cache"
     if layout.drafts:
-        cache = verify_step.write_context(ctx, layout, params, cache, out.taps, batch)
+        cache = verify_step.write_context(ctx, layout, params, cache, out.taps, out.batch)
     b, u, d = out.hidden.shape
     if key.all_logits:
         logits = deepseek_v41.logits(ctx, params, out.hidden.reshape(b * u, d)).reshape(b, u, -1)
         after = State(cache, state.recent, state.drafts)
         return after, StepOutput(jnp.zeros(b, jnp.int32), logits)
     last = jnp.maximum(batch.lens - 1, 0)
-    logits = deepseek_v41.logits(ctx, params, out.hidden[jnp.arange(b), last])
+    kept = jnp.maximum(out.batch.lens - 1, 0)
+    logits = deepseek_v41.logits(ctx, params, out.hidden[jnp.arange(b), kept])
     tokens = sample.sample(logits, controls)
     scores = None
     if key.scores:

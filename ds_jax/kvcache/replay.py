@@ -27,6 +27,7 @@ Decoder side, for a prompt of N tokens:
 | `mask`, `compact` | run [N - K, N) with an empty window in front: approximate where N > K |
 
 `mask` computes the other rows and hides them, `compact` leaves them out; the numbers are the same.
+A step then computes the last K decoder rows of a chunk, so no chunk may need more.
 The decoder side's window rows then serve decode only: a stored state holds the encoder's alone.
 
 Source: V4.1 model notes, sliding-window bounded replay on both sides.
@@ -191,3 +192,12 @@ def borders(rule: Rule, prompt_tokens: int, page_tokens: int) -> tuple[int, ...]
     if rule.mode != "off":
         same = min(same, rule.first_kept(prompt_tokens) // page_tokens * page_tokens)
     return tuple(sorted({same, whole} - {0}))
+
+
+def decoder_cuts(rule: Rule, prompt_tokens: int, total_tokens: int) -> range:
+    """Where chunks of a sequence that is computed again must end, so that none needs more than K
+    decoder rows: it keeps those of its prompt and all of its outputs.
+    """
+    if rule.mode != "compact":
+        return range(0)
+    return range(prompt_tokens, total_tokens, rule.keep_tokens)

@@ -87,6 +87,7 @@ class Layout:
       packed: FP8 / FP4 bytes instead of bf16 words, where a quantiser applies.
       drafts: drafts of a sequence and step; with any, the drafter's rings follow the layers'.
       confidence_temperatures: of the drafter's confidence at each draft; empty: 1.
+      keeps: decoder rows of a prompt, where its other rows are left out; 0: all are computed.
     """
 
     num_slots: int
@@ -96,6 +97,7 @@ class Layout:
     packed: bool = False
     drafts: int = 0
     confidence_temperatures: tuple[float, ...] = ()
+    keeps: int = 0
 
     def rings(self, model: config.Model) -> int:
         """Window rings of a slot: one a layer, and one a block of the drafter."""

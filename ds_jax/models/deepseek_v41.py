@@ -48,10 +48,15 @@ def spec(model: config.Model, *, drafter: bool = False) -> Params:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """What a forward pass returns besides the cache."""
+    """What a forward pass returns besides the cache.
+
+    `batch` is what its rows are of: the given one, or where the decoder side leaves rows out, the
+    last rows of every chunk.
+    """
 
     hidden: jax.Array  # [B U D], collapsed and not yet normalised
     taps: tuple[jax.Array, ...]  # [B U D] each, entry of the DSpark target layers
+    batch: caches.Batch
 
 
 def forward(
@@ -89,10 +94,17 @@ def forward(
     )
     traces: list[layer.Trace] = []
     taps: dict[int, jax.Array] = {}
-    number = 0
+    number, left_out = 0, False
     for p in params.layers:
         depth = stacked_depth(p)
         where = layer.role(model, number)
+        if where.decoder and not left_out and 0 < access.keeps < u:
+            flow = layer.publish(ctx, access, p, where, flow, place)
+            flow, place, taps = layer.keep_last(access.keeps, flow, place, taps)
+            u, left_out = access.keeps, True
+            # its compressed rows are there; the kept rows do not start at position 0
+            where = dataclasses.replace(where, kind=config.LayerKind.REINDEX)
+            access = dataclasses.replace(access, fresh=False)
         if depth == 0:
             flow, seen = layer.forward(ctx, access, p, where, number, flow, place)
             traces.append(seen)
@@ -110,7 +122,7 @@ def forward(
         "final_collapsed": hidden,
     }
     tapped = tuple(taps[i] for i in model.dspark_target_layer_ids if i in taps)
-    return flow.cache, Output(hidden, tapped), trace
+    return flow.cache, Output(hidden, tapped, place.batch), trace
 
 
 @jax.named_scope("head")

@@ -220,6 +220,48 @@ def forward(
     return flow, trace
 
 
+def publish(
+    ctx: Context, access: memory.Access, p: LayerParams, where: Role, flow: Flow, place: Place
+) -> Flow:
+    """Compressed rows and index keys of every row of a chunk, by the first decoder layer."""
+    assert where.kind is LayerKind.FULL and where.engram < 0, (
+        "the decoder side starts with a source of compressed rows that has no Engram"
+    )
+    x = norm.rms_norm(
+        ctx, hyper_connections.collapse(ctx, flow.streams, flow.pre), p.attn_norm
+    ).reshape(*place.positions.shape, -1)
+    return _compress(ctx, access, p, where, flow, place, x)[0]
+
+
+def keep_last(
+    count: int, flow: Flow, place: Place, taps: dict[int, jax.Array]
+) -> tuple[Flow, Place, dict[int, jax.Array]]:
+    """The last `count` rows of every sequence, or all rows of one that has fewer."""
+    batch, (b, u) = place.batch, place.positions.shape
+    first = jnp.maximum(batch.lens - count, 0)
+    rows = first[:, None] + jnp.arange(count)[None, :]
+    flat = (jnp.arange(b)[:, None] * u + rows).reshape(-1)
+
+    def kept(a: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(a, rows.reshape(rows.shape + (1,) * (a.ndim - 2)), axis=1)
+
+    fewer = dataclasses.replace(
+        batch, token_ids=kept(batch.token_ids), start=batch.start + first, lens=batch.lens - first
+    )
+    rest = dataclasses.replace(
+        place,
+        batch=fewer,
+        positions=memory.positions(fewer),
+        valid=memory.valid(fewer),
+        angles_window=tuple(map(kept, place.angles_window)),
+        angles_compressed=tuple(map(kept, place.angles_compressed)),
+        engram_rows=None if place.engram_rows is None else jax.vmap(kept)(place.engram_rows),
+        is_image=None if place.is_image is None else kept(place.is_image),
+    )
+    flow = dataclasses.replace(flow, streams=flow.streams[:, flat], pre=flow.pre[:, flat])
+    return flow, rest, {number: kept(tap) for number, tap in taps.items()}
+
+
 def _by_row(weights: jax.Array, b: int, u: int) -> jax.Array:
     """[*s B*U] -> [B U *s]."""
     return jnp.moveaxis(weights, -1, 0).reshape(b, u, *weights.shape[:-1])

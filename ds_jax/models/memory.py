@@ -29,11 +29,14 @@ class Access:
       layout: sizes of the cache; None without a cache.
       fresh: every sequence of the step starts at position 0.
       shares_slots: rows of one position each, several of which may be of one slot.
+      keeps: of a longer chunk, the decoder side computes the last so many rows of each sequence;
+        0: all. Nobody may need the others: they are of prompts whose kept rows are no more.
     """
 
     layout: caches.Layout | None
     fresh: bool
     shares_slots: bool = False
+    keeps: int = 0
 
 
 @jax.tree_util.register_dataclass

@@ -145,6 +145,9 @@ class Driver:
             )
         for chunk in plan.prefill:
             assert chunk.start < chunk.stop <= chunk.start + sizes.chunk_tokens
+            if sizes.rule.mode == "compact":
+                kept = chunk.sequence.replay.decoder_rows(chunk.start, chunk.stop)
+                assert len(kept) <= sizes.rule.keep_tokens, "the step does not compute them all"
         for rank in self.scheduler.ranks:
             for s in rank.running.values():
                 served = s.number in decoding or s.number in chunked
