@@ -147,8 +147,8 @@ class Rank:
         for _, handle, _ in sequence.saves:
             self.snapshots.cancel(handle)
         sequence.saves.clear()
-        if sequence.last_save is not None and self.snapshots.find(sequence.last_save) is not None:
-            self.snapshots.use(sequence.last_save)
+        if sequence.last_save is not None:
+            self.snapshots.keep(sequence.last_save)
         self.index.unlock(sequence.pages)
         del self.running[sequence.slot]
         self._slots.append(sequence.slot)

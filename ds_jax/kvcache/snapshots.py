@@ -7,6 +7,9 @@ A state is the window rings and compressor tails right behind a page's last toke
 key of that page. A handle is reserved when the copy is planned and bound when the key is known.
 States are copied in the order of plans, so a handle may be reserved again while a copy from it is
 still to run.
+
+Most states are the end of a prompt that nobody sends again. So those from which a sequence has
+started are kept apart, up to half of the budget: they are overwritten when no other is left.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ class SnapshotStore:
         self._free = list(range(capacity - 1, -1, -1))
         self._reserved: set[int] = set()
         self._handles: collections.OrderedDict[bytes, int] = collections.OrderedDict()
+        self._proven: collections.OrderedDict[bytes, int] = collections.OrderedDict()
 
     def __len__(self) -> int:
         """States that can be found."""
-        return len(self._handles)
+        return len(self._handles) + len(self._proven)
 
     @property
     def reserved(self) -> int:
@@ -40,19 +44,33 @@ class SnapshotStore:
 
     def find(self, key: bytes) -> int | None:
         """The handle of a state, or None."""
-        return self._handles.get(key)
+        handle = self._proven.get(key)
+        return self._handles.get(key) if handle is None else handle
 
     def use(self, key: bytes) -> int:
-        """The handle of a stored state, which becomes the last to be overwritten."""
-        self._handles.move_to_end(key)
-        return self._handles[key]
+        """The handle of a stored state that a sequence starts from; the last to be overwritten."""
+        handle = self._handles.pop(key, None)
+        if handle is not None:
+            self._proven[key] = handle
+        self._proven.move_to_end(key)
+        handle = self._proven[key]
+        if len(self._proven) > max(1, self.capacity // 2):
+            oldest, other = self._proven.popitem(last=False)
+            self._handles[oldest] = other
+        return handle
+
+    def keep(self, key: bytes) -> None:
+        """Puts a state behind all others that no sequence has started from, if it is there."""
+        if key in self._handles:
+            self._handles.move_to_end(key)
 
     def reserve(self) -> int | None:
         """A handle to copy to; overwrites the state used longest ago. None without a budget."""
         if not self._free:
-            if not self._handles:
+            states = self._handles or self._proven
+            if not states:
                 return None
-            _, handle = self._handles.popitem(last=False)
+            _, handle = states.popitem(last=False)
             self._free.append(handle)
             self.evictions += 1
         handle = self._free.pop()
@@ -66,7 +84,7 @@ class SnapshotStore:
           likely: False: overwrite it first, it was taken only because it cost little.
         """
         self._reserved.remove(handle)
-        if key in self._handles:
+        if self.find(key) is not None:
             self._free.append(handle)
             return
         self._handles[key] = handle
@@ -80,11 +98,13 @@ class SnapshotStore:
 
     def forget(self, key: bytes) -> None:
         """Drops the state of a key, if there is one."""
-        handle = self._handles.pop(key, None)
-        if handle is not None:
-            self._free.append(handle)
+        for states in (self._handles, self._proven):
+            handle = states.pop(key, None)
+            if handle is not None:
+                self._free.append(handle)
 
     def check_integrity(self) -> None:
         """Asserts that every handle is in exactly one place."""
-        everywhere = [*self._free, *self._reserved, *self._handles.values()]
+        stored = [*self._handles.values(), *self._proven.values()]
+        everywhere = [*self._free, *self._reserved, *stored]
         assert sorted(everywhere) == list(range(self.capacity)), f"handles {everywhere}"

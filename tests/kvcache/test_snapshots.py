@@ -29,6 +29,20 @@ def test_the_state_used_longest_ago_is_overwritten_first() -> None:
     assert store.evictions == 1
 
 
+def test_states_that_nobody_starts_from_give_way_to_each_other() -> None:
+    store = SnapshotStore(4)
+    for key in KEYS[:2]:
+        stored(store, key)
+        store.use(key)
+    for key in KEYS[2:]:
+        stored(store, key)
+    assert [store.find(key) is not None for key in KEYS] == [True, True, False, False, True, True]
+    store.use(KEYS[5])  # half of them are kept apart, no more
+    stored(store, KEYS[2])
+    stored(store, KEYS[3])
+    assert store.find(KEYS[0]) is None and store.find(KEYS[1]) is not None
+
+
 def test_an_unlikely_state_gives_way_first() -> None:
     store = SnapshotStore(2)
     stored(store, KEYS[0])
@@ -86,6 +100,8 @@ class Handles(RuleBasedStateMachine):
     def use(self, key: bytes) -> None:
         if self.store.find(key) is not None:
             self.store.use(key)
+            assert self.store.find(key) is not None
+        self.store.keep(key)
 
     @invariant()
     def in_one_place(self) -> None:
