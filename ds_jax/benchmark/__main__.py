@@ -122,7 +122,7 @@ def _measure(parts: Sequence[str]) -> None:
     import jax
 
     from ds_jax import config
-    from ds_jax.benchmark import host, machine, offline, report, start
+    from ds_jax.benchmark import host, machine, offline, report, start, turn
     from ds_jax.engine import platforms
 
     model = config.load_model(_CONFIG.value)
@@ -149,8 +149,10 @@ def _measure(parts: Sequence[str]) -> None:
     lines = [report.line(model, numerics, workload, timing, limits) for timing in timings]
     print(report.table(lines, limits, starts))
     hosts = [host.decode_step(n) for n in host.SEQUENCES] if "host" in parts else []
+    turns = [turn.decode_step(n) for n in host.SEQUENCES] if "host" in parts else []
     if hosts:
         print(host.table(hosts))
+        print(host.table(turns, "whole turn of the loop, mock device"))
     if _OUT.value:
         about = {
             "config": _CONFIG.value,
@@ -162,6 +164,7 @@ def _measure(parts: Sequence[str]) -> None:
         }
         figures = report.record(lines, limits, starts, about)
         figures["host"] = [dataclasses.asdict(timing) for timing in hosts]
+        figures["turn"] = [dataclasses.asdict(timing) for timing in turns]
         command.write_json(_OUT.value, figures)
 
 

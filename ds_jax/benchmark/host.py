@@ -59,7 +59,7 @@ def decode_step(sequences: int, steps: int = 300) -> HostTiming:
     scheduler = Scheduler(limits)
     params = SamplingParams(max_tokens=limits.max_context - PROMPT_TOKENS)
     events: list[Event] = [
-        Submit(GenerateRequest(str(n), _prompt(n), params), seed=n) for n in range(sequences)
+        Submit(GenerateRequest(str(n), prompt(n), params), seed=n) for n in range(sequences)
     ]
     results: collections.deque[StepResult] = collections.deque()
     seconds: list[float] = []
@@ -74,10 +74,10 @@ def decode_step(sequences: int, steps: int = 300) -> HostTiming:
     return HostTiming(sequences, tuple(seconds))
 
 
-def table(timings: list[HostTiming]) -> str:
+def table(timings: list[HostTiming], what: str = "planning") -> str:
     """Markdown."""
     lines = [
-        "\n| sequences | host ms a decode step, median (tenth) | us a sequence |",
+        f"\n| sequences | {what}, ms a decode step, median (tenth) | us a sequence |",
         "|---|---|---|",
     ]
     for timing in timings:
@@ -89,5 +89,6 @@ def table(timings: list[HostTiming]) -> str:
     return "\n".join(lines)
 
 
-def _prompt(number: int) -> tuple[int, ...]:
+def prompt(number: int) -> tuple[int, ...]:
+    """Ids of a sequence, unlike those of all others."""
     return tuple((7 * number + position) % 1000 for position in range(PROMPT_TOKENS))
