@@ -10,7 +10,7 @@ as JSON.
 | mode | arrival | figures |
 |---|---|---|
 | `requests` | each client asks again as soon as it has its answer | requests/s, latency |
-| `streams` | every client opens one stream at once | tokens/s, gaps, lost streams |
+| `streams` | every client opens one stream at once | tokens/s, gaps between events, lost streams |
 | `open` | at random (Poisson) times, come what may | goodput, refusals and their latency |
 """
 
@@ -120,7 +120,7 @@ async def ask_once(target: Target, found: Found) -> None:
 
 
 async def stream(target: Target, found: Found) -> None:
-    """One client with one stream; counts events with text, and looks at the end."""
+    """One client with one stream; takes the times of events, and its tokens from its end."""
     reader, writer = await target.connect()
     start = time.perf_counter()
     writer.write(target.head + target.body)
@@ -133,7 +133,8 @@ async def stream(target: Target, found: Found) -> None:
             if last is not None:
                 found.gaps.append(now - last)
             last = now
-            found.tokens += 1
+        elif b'"completion_tokens":' in line:
+            found.tokens += int(line.partition(b'"completion_tokens":')[2].partition(b",")[0])
         elif line == b"0\r\n":
             break
     writer.close()
@@ -150,6 +151,8 @@ async def load(mode: str) -> dict[str, Any]:
         "max_tokens": _MAX_TOKENS.value,
         "stream": streamed,
     }
+    if streamed:
+        body["stream_options"] = {"include_usage": True}
     if _DEADLINE_S.value is not None:
         body["deadline_s"] = _DEADLINE_S.value
     target, found = Target.of(_URL.value, _KEY.value, body), Found()

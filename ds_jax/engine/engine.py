@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ds_jax.engine import stats
+from ds_jax.engine.inbox import Inbox
 from ds_jax.engine.loop import Loop
 from ds_jax.engine.plan import Cancel, Event, Submit
 from ds_jax.engine.stop import Detokenizer
@@ -177,44 +178,40 @@ class Stream:
     def __init__(
         self,
         request_id: str,
-        events: asyncio.Queue[TokenEvent],
+        events: Inbox,
         abort: Callable[[str], None],
     ):
         self.request_id = request_id
         self._events = events
         self._abort = abort
-        self._ended = False
 
     def __aiter__(self) -> AsyncIterator[TokenEvent]:
         return self
 
     async def __anext__(self) -> TokenEvent:
-        if self._ended:
+        event = await self._events.one()
+        if event is None:
             raise StopAsyncIteration
-        event = await self._events.get()
-        self._ended = event.finish_reason is not None
         return event
 
     async def batch(self) -> list[TokenEvent]:
         """Every event that is there, at least one; empty behind the last one."""
-        if self._ended:
-            return []
-        events = [await self._events.get()]
-        while not self._events.empty():
-            events.append(self._events.get_nowait())
-        self._ended = events[-1].finish_reason is not None
-        return events
+        return await self._events.batch()
+
+    async def rest(self) -> list[TokenEvent]:
+        """Every event up to the last one, once that is there; wakes up once."""
+        return await self._events.rest()
 
     @property
     def backlog(self) -> int:
         """Events that wait to be read."""
-        return self._events.qsize()
+        return len(self._events)
 
     async def aclose(self) -> None:
         """Aborts the request, if it has not ended."""
-        if not self._ended:
+        if not self._events.ended:
             self._abort(self.request_id)
-            self._ended = True
+            self._events.ended = True
 
     async def __aenter__(self) -> Stream:
         return self
@@ -223,7 +220,7 @@ class Stream:
         await self.aclose()
 
     def __del__(self):
-        if not self._ended:
+        if not self._events.ended:
             self._abort(self.request_id)
 
 
@@ -244,14 +241,14 @@ class _Mailbox:
         # the engine must not keep a loop alive; the loop keeps its mailbox by the streams
         self._loop = weakref.ref(loop)
         self._abort = abort
-        self._streams: dict[str, asyncio.Queue[TokenEvent]] = {}
+        self._streams: dict[str, Inbox] = {}
 
-    def open(self, request_id: str) -> asyncio.Queue[TokenEvent]:
+    def open(self, request_id: str) -> Inbox:
         if request_id in self._streams:
             raise _taken(request_id)
-        return self._streams.setdefault(request_id, asyncio.Queue())
+        return self._streams.setdefault(request_id, Inbox())
 
-    def close(self, request_id: str, events: asyncio.Queue[TokenEvent]) -> None:
+    def close(self, request_id: str, events: Inbox) -> None:
         if self._streams.get(request_id) is events:
             del self._streams[request_id]
 
@@ -273,7 +270,7 @@ class _Mailbox:
             stream = self._streams[event.request_id]
             if event.finish_reason is not None:
                 del self._streams[event.request_id]
-            stream.put_nowait(event)
+            stream.put(event)
 
 
 class _Worker:

@@ -7,9 +7,18 @@ any other role. In: text and spellings. Out: text and control tokens in turn.
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 from ds_jax.recipe.special_tokens import SpecialTokens
+
+
+@functools.lru_cache(8)
+def _common(spellings: tuple[str, ...]) -> str:
+    """How all of them begin."""
+    letters = zip(min(spellings), max(spellings), strict=False)
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], letters)
+    return "".join(letter for letter, _ in same)
 
 
 class Marks:
@@ -19,7 +28,7 @@ class Marks:
       tokens: spelling of every control token.
     """
 
-    __slots__ = ("_common", "_spellings")
+    __slots__ = ("_spellings",)
 
     def __init__(self, tokens: SpecialTokens):
         spellings = (
@@ -27,13 +36,10 @@ class Marks:
             *(tokens.point, tokens.point_end, tokens.polygon, tokens.polygon_end),
         )
         self._spellings = spellings if all(spellings) else ()
-        letters = zip(min(spellings), max(spellings), strict=False)
-        same = itertools.takewhile(lambda pair: pair[0] == pair[1], letters)
-        self._common = "".join(letter for letter, _ in same)
 
     def may_occur(self, text: str) -> bool:
         """Whether looking closer is worth while."""
-        return self._common in text and bool(self._spellings)
+        return bool(self._spellings) and _common(self._spellings) in text
 
     def cut(self, text: str) -> list[str]:
         """Cuts text at the marks.

@@ -16,7 +16,7 @@ from ds_jax.serving.front import Front
 from ds_jax.serving.plain import Plain
 from ds_jax.serving.service import Service
 
-GENERATING = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"))
+GENERATING = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 
 
 class Endpoint:
@@ -61,4 +61,5 @@ def make(service: Service) -> Front:
     if service.settings.page:
         table.append(("/", playground.handler(service), get))
     routes = [Route(path, Endpoint(handle), methods=methods) for path, handle, methods in table]
-    return Front(service, Router(routes, redirect_slashes=False), GENERATING)
+    generating = {path: handle for path, handle, _ in table if path in GENERATING}
+    return Front(service, Router(routes, redirect_slashes=False), generating)

@@ -21,6 +21,10 @@ class Stream(Protocol):
         """Every event that is there, at least one; empty behind the last one."""
         ...
 
+    async def rest(self) -> list[TokenEvent]:
+        """Every event up to the last one, once that is there; wakes up once."""
+        ...
+
     @property
     def backlog(self) -> int:
         """Events that wait to be read."""

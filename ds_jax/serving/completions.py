@@ -100,7 +100,12 @@ def handler(service: Service) -> Callable[[Exchange], Awaitable[None]]:
                 prepared = await asyncio.to_thread(read, service, body, principal)
             conversations.note(exchange, service, body, prepared.ignored)
             generation = Generation(
-                service.desk, principal, prepared.requests, exchange.began, prepared.deadline_s
+                service.desk,
+                principal,
+                prepared.requests,
+                exchange.began,
+                prepared.deadline_s,
+                whole=not prepared.stream,
             )
             exchange.extra += service.gate.headers(principal)
             try:

@@ -50,6 +50,7 @@ def handler(service: Service, protocol: Protocol) -> Callable[[Exchange], Awaita
                 prepared.requests(principal),
                 exchange.began,
                 prepared.extras.deadline_s,
+                whole=not prepared.request.stream and not prepared.one_by_one,
             )
             exchange.extra += service.gate.headers(principal)
             try:
@@ -142,6 +143,9 @@ async def _made(
             made += processor.push(
                 InferenceChunk.ready(prompt_usage=usage, system_fingerprint=fingerprint)
             )
+        if not prepared.one_by_one:
+            yield made + _pushed(processor, batch)
+            continue
         for event in batch:
             pushed = _push(processor, event)
             made += _marked(pushed, event) if prepared.include_drafts else pushed
@@ -149,6 +153,15 @@ async def _made(
                 await generation.end(index)
                 break
         yield made
+
+
+def _pushed(processor: StreamProcessor, batch: list[TokenEvent]) -> list[Any]:
+    """Tokens that came at once, at once."""
+    ids, reason = [e.token_id for e in batch if e.token_id is not None], batch[-1].finish_reason
+    made = processor.push(InferenceChunk("tokens", tuple(ids), None)) if ids else []
+    if reason is not None:
+        made += processor.push(InferenceChunk.finish(_REASONS[reason]))
+    return made
 
 
 def _push(processor: StreamProcessor, event: TokenEvent) -> list[Any]:

@@ -25,6 +25,10 @@ Send = Callable[[Any], Awaitable[None]]
 ABORT = "ds_jax.abort"
 """Extension of the scope: closes the connection at once, whatever waits to be sent."""
 
+GONE = "ds_jax.gone"
+"""Extension of the scope: is given what to call when the connection is lost, and True; or False
+once it is not to be called any more."""
+
 JSON = b"application/json"
 _NAME = re.compile(rb"[A-Za-z0-9._:/=+-]{1,128}")
 _TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}.*")
@@ -112,6 +116,14 @@ class Exchange:
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Inside, the task is cancelled as soon as the client has gone. The body must be read."""
+        watch = self.scope.get("extensions", {}).get(GONE)
+        if watch is not None:
+            watch(self._leave, True)
+            try:
+                yield
+            finally:
+                watch(self._leave, False)
+            return
         watcher = asyncio.ensure_future(self._watch())
         try:
             yield
@@ -119,10 +131,14 @@ class Exchange:
             watcher.cancel()
 
     async def _watch(self) -> None:
+        """For servers whose connections do not tell."""
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 break
+        self._leave()
+
+    def _leave(self) -> None:
         if not self.ended and self.task is not None:
             self.gone = True
             self.task.cancel()

@@ -7,14 +7,15 @@ what an endpoint does. In: ASGI. Out: ASGI.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from ds_jax.recipe import json_text
 from ds_jax.serving import conversations, problems
 from ds_jax.serving.admission import Overloaded
 from ds_jax.serving.exchange import Exchange, Receive, Scope, Send
@@ -37,10 +38,16 @@ class Front:
 
     Args:
       routes: finds the endpoint; it reads the exchange in the scope.
-      generating: paths whose requests are counted, and refused while the server drains.
+      generating: what answers POST on the paths whose requests are counted, and refused while the
+        server drains; found without the routes, because most requests go there.
     """
 
-    def __init__(self, service: Service, routes: ASGIApp, generating: frozenset[str]):
+    def __init__(
+        self,
+        service: Service,
+        routes: ASGIApp,
+        generating: Mapping[str, Callable[[Exchange], Awaitable[None]]],
+    ):
         self._service = service
         self._routes = routes
         self._generating = generating
@@ -72,8 +79,12 @@ class Front:
         try:
             try:
                 self._admit(exchange, path, counts)
-                exchange.scope.update({"app": self, "exchange": exchange})
-                await self._routes(exchange.scope, exchange.receive, exchange._send)
+                if counts and exchange.scope["method"] == "POST":
+                    exchange.scope["path_params"] = {}
+                    await self._generating[path](exchange)
+                else:
+                    exchange.scope.update({"app": self, "exchange": exchange})
+                    await self._routes(exchange.scope, exchange.receive, exchange._send)
             except Exception as error:
                 await self._fail(exchange, error)
             except asyncio.CancelledError:
@@ -166,7 +177,7 @@ class Front:
             "trace_id": exchange.trace_id,
             **exchange.notes,
         }
-        return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        return json_text.dumps_compact(line)
 
 
 _CANCELLED = Problem(499, "the response was cancelled", code="cancelled")

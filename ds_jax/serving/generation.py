@@ -58,6 +58,7 @@ class Generation:
       requests: one an answer; they have one prompt each.
       began: when the request arrived.
       deadline_s: the answer is of no use after these seconds.
+      whole: nobody looks at an answer before its end, so its tokens need not come one by one.
     """
 
     def __init__(
@@ -67,11 +68,14 @@ class Generation:
         requests: Sequence[GenerateRequest],
         began: float,
         deadline_s: float | None,
+        *,
+        whole: bool = False,
     ):
         self.requests = requests
         self.tallies = [Tally(len(r.prompt_token_ids)) for r in requests]
         self._desk = desk
         self._began = began
+        self._whole = whole
         self._entered = 0.0
         self._wait_s = desk.max_wait_s if deadline_s is None else min(deadline_s, desk.max_wait_s)
         self._streams: list[Stream] = []
@@ -105,6 +109,10 @@ class Generation:
                 stream = self._streams[0]
                 while not self._ended[0] and (events := await stream.batch()):
                     self._count(0, events)
+                    if self._whole and not self._ended[0]:
+                        more = await stream.rest()
+                        self._count(0, more, len(more) - (more[-1].token_id is None))
+                        events += more
                     yield 0, events
             else:
                 async for index, events in self._merged():
@@ -148,7 +156,7 @@ class Generation:
             for task in tasks:
                 task.cancel()
 
-    def _count(self, index: int, events: list[TokenEvent]) -> None:
+    def _count(self, index: int, events: list[TokenEvent], steps: int = 1) -> None:
         now, tally, metrics = self._desk.clock(), self.tallies[index], self._desk.metrics
         first, last = events[0], events[-1]
         if not tally.first_at:
@@ -158,7 +166,8 @@ class Generation:
             metrics.first_token_s.observe(now - self._began)
             metrics.prefill_s.observe(now - self._entered)
         else:
-            metrics.inter_token_s.observe(now - tally.last_at)
+            steps = max(1, steps)
+            metrics.inter_token_s.observe((now - tally.last_at) / steps, steps)
         tally.last_at = now
         tally.completion_tokens += len(events)
         metrics.generated += len(events)

@@ -9,6 +9,7 @@ Every field of `Settings` is a flag.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import pathlib
 import sys
@@ -68,7 +69,10 @@ def main(arguments: list[str]) -> None:
     settings = _settings()
     _log_to_stderr()
     model, engine, restart = _mocked() if _MOCK.value else _loaded()
-    server.Server(Service(settings, model, engine, restart)).run()
+    service = Service(settings, model, engine, restart)
+    gc.collect()
+    gc.freeze()  # what is there now stays: looking through it again and again takes long pauses
+    server.Server(service).run()
 
 
 def _settings() -> Settings:

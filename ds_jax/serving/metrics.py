@@ -66,22 +66,26 @@ COUNTERS = {
 }
 
 
-class Gaps:
-    """Times between tokens: a histogram that is cheap to add to. `observe` mutates it."""
+class Histogram:
+    """A histogram that is cheap to add to: the library's takes six times as long.
 
-    def __init__(self, buckets: tuple[float, ...]):
-        self._buckets = buckets
-        self._counts = [0] * (len(buckets) + 1)
+    `observe` mutates it.
+    """
+
+    def __init__(self, name: str, help_text: str, buckets: Iterable[float]):
+        self._name, self._help = name, help_text
+        self._buckets = tuple(map(float, buckets))
+        self._counts = [0] * (len(self._buckets) + 1)
         self._sum = 0.0
 
-    def observe(self, seconds: float) -> None:
-        """One more; it happens for every token, and the library takes six times as long."""
-        self._counts[bisect.bisect_left(self._buckets, seconds)] += 1
-        self._sum += seconds
+    def observe(self, value: float, times: int = 1) -> None:
+        """One more value, or several that are alike."""
+        self._counts[bisect.bisect_left(self._buckets, value)] += times
+        self._sum += value * times
 
-    def collect(self, name: str, help_text: str, labels: Mapping[str, str]) -> Metric:
-        """The histogram."""
-        family = HistogramMetricFamily(name, help_text, labels=list(labels))
+    def collect(self, labels: Mapping[str, str]) -> Metric:
+        """What Prometheus reads."""
+        family = HistogramMetricFamily(self._name, self._help, labels=list(labels))
         below, cumulative = 0, list[tuple[str, float]]()
         for bound, count in zip((*map(str, self._buckets), "+Inf"), self._counts, strict=True):
             below += count
@@ -111,7 +115,7 @@ class Metrics:
         self._labels = {"model_name": model, "engine": "0"}
         self._engine, self._waiting, self._page_tokens = engine, waiting, page_tokens
         labelled = self._labelled
-        count, times = prometheus.Counter, prometheus.Histogram
+        count = prometheus.Counter
         self.prompt_tokens = labelled(count, "vllm:prompt_tokens", "Prompt tokens.")
         self.prompt_tokens_cached = labelled(
             count, "vllm:prompt_tokens_cached", "Prompt tokens that were cached."
@@ -132,18 +136,21 @@ class Metrics:
             ("external_prefix_cache_hits", "Tokens found there."),
         ):
             labelled(count, f"vllm:{name}", help_text)
-        self.first_token_s = labelled(
-            times, "vllm:time_to_first_token_seconds", "To the first token.", FIRST_TOKEN_BUCKETS
+        self._histograms: list[Histogram] = []
+        times = self._histogram
+        self.first_token_s = times(
+            "vllm:time_to_first_token_seconds", "To the first token.", FIRST_TOKEN_BUCKETS
         )
-        self.inter_token_s = Gaps(tuple(map(float, TOKEN_BUCKETS)))
-        self.per_token_s = labelled(
-            times,
+        self.inter_token_s = times(
+            "vllm:inter_token_latency_seconds", "Between tokens.", TOKEN_BUCKETS
+        )
+        self.per_token_s = times(
             "vllm:request_time_per_output_token_seconds",
             "Mean time of a token behind the first, a request.",
             TOKEN_BUCKETS,
         )
         self.request_s, self.queue_s, self.prefill_s, self.decode_s, self.inference_s = (
-            labelled(times, f"vllm:{name}_seconds", help_text, REQUEST_BUCKETS)
+            times(f"vllm:{name}_seconds", help_text, REQUEST_BUCKETS)
             for name, help_text in (
                 ("e2e_request_latency", "Whole requests."),
                 ("request_queue_time", "In front of the engine."),
@@ -152,14 +159,14 @@ class Metrics:
                 ("request_inference_time", "In the engine."),
             )
         )
-        self.prompt_size = labelled(
-            times, "vllm:request_prompt_tokens", "Prompt tokens of a request.", SIZE_BUCKETS
+        self.prompt_size = times(
+            "vllm:request_prompt_tokens", "Prompt tokens of a request.", SIZE_BUCKETS
         )
-        self.output_size = labelled(
-            times, "vllm:request_generation_tokens", "Tokens of an answer.", SIZE_BUCKETS
+        self.output_size = times(
+            "vllm:request_generation_tokens", "Tokens of an answer.", SIZE_BUCKETS
         )
-        self.batch_tokens = labelled(
-            times, "vllm:iteration_tokens_total", "Tokens that came at once.", SIZE_BUCKETS
+        self.batch_tokens = times(
+            "vllm:iteration_tokens_total", "Tokens that came at once.", SIZE_BUCKETS
         )
         self._success = self._family("vllm:request_success", "Requests.", "finished_reason")
         self._rejections = self._family("vllm:admission_rejections", "Sent away.", "reason")
@@ -172,11 +179,16 @@ class Metrics:
         self.cancelled = labelled(count, "ds_jax:requests_cancelled", "Clients that went away.")
         self.slow_readers = labelled(count, "ds_jax:slow_readers_cut", "Clients too slow to read.")
         self.restarts = labelled(count, "ds_jax:engine_restarts", "Engines replaced.")
+        self._children: dict[object, Any] = {}  # found by labels once, for that takes long
         self.registry.register(self)  # type: ignore[arg-type]
 
     def succeeded(self, reason: str) -> None:
         """A sequence has ended."""
-        self._success.labels(**self._labels, finished_reason=reason).inc()
+        child = self._children.get(reason)
+        if child is None:
+            child = self._success.labels(**self._labels, finished_reason=reason)
+            self._children[reason] = child
+        child.inc()
 
     def rejected(self, reason: str) -> None:
         """A request was sent away."""
@@ -184,7 +196,11 @@ class Metrics:
 
     def answered(self, path: str, status: int) -> None:
         """An answer was sent."""
-        self._http.labels(path=path, status=str(status)).inc()
+        child = self._children.get((path, status))
+        if child is None:
+            child = self._http.labels(path=path, status=str(status))
+            self._children[path, status] = child
+        child.inc()
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""
@@ -214,9 +230,8 @@ class Metrics:
         )
         info.add_metric([*values, str(self._page_tokens), str(int(pages))], 1.0)
         yield info
-        yield self.inter_token_s.collect(
-            "vllm:inter_token_latency_seconds", "Between tokens.", labels
-        )
+        for histogram in self._histograms:
+            yield histogram.collect(labels)
         done = CounterMetricFamily("vllm:generation_tokens", "Tokens generated.", labels=names)
         done.add_metric(values, float(self.generated))
         yield done
@@ -234,10 +249,13 @@ class Metrics:
         names = [*self._labels, label]
         return prometheus.Counter(name, help_text, names, registry=self.registry)
 
-    def _labelled(self, kind: Any, name: str, help_text: str, buckets: Any = None) -> Any:
-        options = {} if buckets is None else {"buckets": buckets}
-        family = kind(name, help_text, list(self._labels), registry=self.registry, **options)
+    def _labelled(self, kind: Any, name: str, help_text: str) -> Any:
+        family = kind(name, help_text, list(self._labels), registry=self.registry)
         return family.labels(**self._labels)
+
+    def _histogram(self, name: str, help_text: str, buckets: Iterable[float]) -> Histogram:
+        self._histograms.append(Histogram(name, help_text, buckets))
+        return self._histograms[-1]
 
 
 def _gauge(name: str, help_text: str, labels: Mapping[str, str], value: float) -> Metric:

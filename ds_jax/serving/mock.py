@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ds_jax.engine.inbox import Inbox
 from ds_jax.errors import RequestError, StepError
 from ds_jax.records import (
     FinishReason,
@@ -38,44 +39,23 @@ class _Sequence:
     sent: int = 0
 
 
-class MockStream:
-    """Events of one request."""
+class MockStream(Inbox):
+    """Events of one request. Methods mutate it."""
 
     def __init__(self, request_id: str, abort: Callable[[str], None]):
-        self.events: collections.deque[TokenEvent] = collections.deque()
+        super().__init__()
         self._request_id = request_id
         self._abort = abort
-        self._waiter: asyncio.Future[None] | None = None
-        self._ended = False
-
-    def put(self, event: TokenEvent) -> None:
-        """One more event. Mutates the stream."""
-        self.events.append(event)
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-    async def batch(self) -> list[TokenEvent]:
-        """Every event that is there, at least one; empty behind the last one."""
-        if self._ended:
-            return []
-        if not self.events:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        found = list(self.events)
-        self.events.clear()
-        self._ended = found[-1].finish_reason is not None
-        return found
 
     @property
     def backlog(self) -> int:
         """Events that wait to be read."""
-        return len(self.events)
+        return len(self)
 
     async def aclose(self) -> None:
         """Aborts the request, if it has not ended."""
-        if not self._ended:
-            self._ended = True
+        if not self.ended:
+            self.ended = True
             self._abort(self._request_id)
 
 

@@ -28,7 +28,7 @@ from ds_jax.serving.service import Service
 
 Protocol = Literal["chat", "responses", "messages"]
 SHORT_PROMPT = 32  # segments; longer prompts are encoded in one go
-SHORT_TEXT = 64  # characters
+SHORT_TEXT = 128  # characters
 MAX_KNOWN = 4096  # texts
 _REQUESTS: dict[Protocol, Any] = {
     "chat": ChatCompletionRequest,
@@ -81,6 +81,12 @@ class Prepared:
         """What puts events together again."""
         prompt = len(self.prompt_ids)
         return _RESPONSES[self.protocol](self.id, self.model, created, prompt, 0)
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each token must be looked at: for a stop string, or to tell of it."""
+        stops = self.request.parsing_options.stop_sequences
+        return bool(stops) or self.include_drafts or self.params.top_logprobs is not None
 
     @property
     def response_class(self) -> Any:

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ds_jax.serving.exchange import ABORT
+from ds_jax.serving.exchange import ABORT, GONE
 
 SEND_BYTES = 128 * 1024  # of the kernel for one connection: what a client does not read waits here
 
@@ -26,6 +27,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     header_timeout_s = 10.0
     max_connections = 4096
+    on_gone: Callable[[], None] | None = None  # of the request that is being answered
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -48,11 +50,13 @@ class TimedProtocol(HttpToolsProtocol):
         """It has gone."""
         self._disarm()
         super().connection_lost(exc)
+        if self.on_gone is not None:
+            self.on_gone()
 
     def on_message_begin(self) -> None:
         """The first byte of a head."""
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: self._abort}  # type: ignore[typeddict-unknown-key]
+        self.scope["extensions"] = {ABORT: self._abort, GONE: self._watch}  # type: ignore
         if self._timer is None:
             self._arm()
 
@@ -72,6 +76,14 @@ class TimedProtocol(HttpToolsProtocol):
     def _late(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
+
+    def _watch(self, gone: Callable[[], None], begins: bool) -> None:
+        if begins:
+            self.on_gone = gone
+            if self.transport.is_closing():  # it is lost already
+                self.loop.call_soon(gone)
+        elif self.on_gone == gone:  # else the next request on the connection has begun
+            self.on_gone = None
 
     def _abort(self) -> None:
         self.transport.abort()

@@ -7,6 +7,7 @@ Decides names, defaults and which values make sense. Never reads flags or files.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import ipaddress
 
 from ds_jax.errors import ConfigError
@@ -99,6 +100,7 @@ class Settings:
             )
 
 
+@functools.lru_cache(256)
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address or host name."""
     if host == "localhost":
