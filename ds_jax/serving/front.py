@@ -95,10 +95,13 @@ class Front:
                 await self._fail(exchange, ClientGone() if exchange.gone else _CANCELLED)
         finally:
             service.in_flight -= counts
-            route = path if exchange.status != 404 and "path_params" in exchange.scope else "other"
+            known = counts or (exchange.status != 404 and "path_params" in exchange.scope)
+            route = path if known else "other"
             if exchange.scope.get("path_params"):
                 route = path.rsplit("/", 1)[0]
             service.metrics.answered(route, exchange.status or 499)
+            if service.tracer is not None:
+                service.tracer.record(exchange, route, service.clock() - exchange.began)
             if _ACCESS.isEnabledFor(logging.INFO):
                 _ACCESS.info(self._line(exchange))
 

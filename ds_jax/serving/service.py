@@ -23,6 +23,7 @@ from ds_jax.serving.metrics import Metrics
 from ds_jax.serving.replica import Replica
 from ds_jax.serving.settings import Settings
 from ds_jax.serving.store import ResponseDatabase
+from ds_jax.serving.tracing import Tracer
 
 KEYS_S = 1.0  # between two looks at the file of keys
 _LOG = logging.getLogger("ds_jax.serving")
@@ -73,6 +74,8 @@ class Service:
         )
         self.replica.on_restart = self.metrics.restarts.inc
         self.desk = Desk(self.replica, self.gate, self.metrics, clock, settings.max_wait_s)
+        endpoint = settings.otlp_endpoint
+        self.tracer = None if endpoint is None else Tracer(endpoint)
         self.draining = False
         self.in_flight = 0  # requests that generate, waiting ones included
         self.live: dict[str, Exchange] = {}  # by response id
@@ -129,6 +132,8 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.to_thread(self.replica.close)
         self.store.close()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.close)
 
     async def _read_keys(self) -> None:
         while True:

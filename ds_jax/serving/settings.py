@@ -37,6 +37,7 @@ HELP = {
     "thinking": "Whether the model thinks when a request says nothing about it.",
     "log_prompts": "Write request bodies into the log.",
     "page": "Serve the playground at /.",
+    "otlp_endpoint": "URL that takes spans of requests (OTLP over HTTP); none: no spans.",
 }
 """What each setting means; times in seconds, sizes in bytes."""
 
@@ -69,6 +70,7 @@ class Settings:
     thinking: bool = True
     log_prompts: bool = False
     page: bool = True
+    otlp_endpoint: str | None = None
 
     def __post_init__(self) -> None:
         if not self.models or not all(self.models):
