@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -350,14 +351,12 @@ def test_a_deadline_that_cannot_be_met_is_refused_at_once() -> None:
 # The end ------------------------------------------------------------------------------------------
 
 
-def test_sigterm_under_load_loses_nothing(tmp_path: pathlib.Path) -> None:
-    log = tmp_path / "log"
+@contextlib.contextmanager
+def served(log: pathlib.Path, *flags: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A process of its own over the mock, and its address."""
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "ds_jax.serving", "--mock", "--port=0"),
-                *("--mock_step_s=0.02", "--mock_tokens=60", "--max_sequences=32"),
-            ],
+            [sys.executable, "-m", "ds_jax.serving", "--mock", "--port=0", *flags],
             stderr=out,
             stdout=out,
             cwd=ROOT,
@@ -367,7 +366,16 @@ def test_sigterm_under_load_loses_nothing(tmp_path: pathlib.Path) -> None:
         eventually(lambda: b"listening on" in log.read_bytes(), 60)
         found = re.search(rb"listening on (\S+)", log.read_bytes())
         assert found is not None
-        url = found[1].decode()
+        yield process, found[1].decode()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_sigterm_under_load_loses_nothing(tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "log"
+    flags = ("--mock_step_s=0.02", "--mock_tokens=60", "--max_sequences=32")
+    with served(log, *flags) as (process, url):
         ends: list[str] = []
 
         def stream() -> None:
@@ -392,9 +400,43 @@ def test_sigterm_under_load_loses_nothing(tmp_path: pathlib.Path) -> None:
         lines = [json.loads(line) for line in log.read_text().splitlines() if line[0] == "{"]
         done = [line for line in lines if line.get("completion_tokens") == 60]
         assert len(done) == 20
-    finally:
-        process.kill()
-        process.wait()
+
+
+def test_ten_thousand_idle_connections_disturb_nobody(tmp_path: pathlib.Path) -> None:
+    count = 10_000
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = before[1] if before[1] != resource.RLIM_INFINITY else 2**20
+    assert most >= count + 500, f"at most {most} open files: raise the hard limit (ulimit -Hn)"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], count + 500), before[1]))
+    flags = (f"--max_connections={count + 1}", "--header_timeout_s=600")
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        process, url = stack.enter_context(served(tmp_path / "log", *flags))
+        client = stack.enter_context(httpx.Client(base_url=url, timeout=60))
+        empty = resident_bytes(process.pid)
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        idle = [
+            stack.enter_context(socket.create_connection(address, timeout=30)) for _ in range(count)
+        ]
+        answer = client.post(PATH, json=chat("hi"))
+        assert answer.status_code == 200
+        with socket.create_connection(address, timeout=30) as one_more:
+            assert reply(one_more).startswith(b"HTTP/1.1 503")
+        grown = resident_bytes(process.pid) - empty
+        assert grown < count * 20_000, f"{grown / count:.0f} bytes a connection"
+        for connection in idle:
+            connection.close()
+        assert client.get("/health").status_code == 200
+        with socket.create_connection(address, timeout=30) as one_more:
+            one_more.sendall(
+                b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            )
+            assert reply(one_more).startswith(b"HTTP/1.1 200")
+
+
+def resident_bytes(pid: int) -> int:
+    pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
 
 
 def test_requests_beyond_the_drain_timeout_are_told() -> None:
