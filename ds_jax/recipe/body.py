@@ -31,6 +31,19 @@ class BodyError(ValueError):
         self.path = path
 
 
+class Parsed:
+    """What `read_body` has read, so that it is not read or copied again.
+
+    Args:
+      value: belongs to the reader from now on.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 def read_typed(value: Any, reader: Reader[T]) -> T:
     """What `reader` reads from the JSON value of a body.
 
@@ -59,7 +72,7 @@ def read_body(body: object) -> Any:
 
     Args:
       body: JSON text as bytes or str, or Python values (dict, list, tuple, str, bool, int, float,
-        None, nested).
+        None, nested); or `Parsed`.
 
     Returns:
       A value in fresh containers.
@@ -72,6 +85,8 @@ def read_body(body: object) -> Any:
       OverflowError: a Python integer outside 64 bits.
       RecursionError: Python values nested deeper than 128 levels.
     """
+    if type(body) is Parsed:
+        return body.value
     if isinstance(body, str):
         data = body if body.isascii() else body.encode("utf-8")
         text = body

@@ -10,6 +10,7 @@ import dataclasses
 import secrets
 from typing import Any, Literal, cast
 
+from ds_jax.recipe.body import Parsed
 from ds_jax.recipe.chat_completions import ChatCompletionRequest
 from ds_jax.recipe.chat_response import ChatCompletionResponse
 from ds_jax.recipe.encoding import DeepseekV41Encoding
@@ -153,11 +154,11 @@ def check_model(service: Service, body: dict[str, Any]) -> str:
 def convert(
     service: Service, protocol: Protocol, body: dict[str, Any], principal: Principal
 ) -> ConversationRequest:
-    """The conversation of a body.
+    """The conversation of a body, which is used up.
 
     Raises: BodyError, ConversionError.
     """
-    return _REQUESTS[protocol](body).convert(service.options(principal.tenant))
+    return _REQUESTS[protocol](Parsed(body)).convert(service.options(principal.tenant))
 
 
 def render(request: ConversationRequest) -> RenderedPrompt:
