@@ -18,18 +18,24 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import json
 import pathlib
 import random
 import time
 import urllib.parse
-from typing import Any
+from typing import Any, cast
 
 from absl import flags
 
 from ds_jax import command
 from ds_jax.errors import ConfigError
+
+try:
+    import uvloop
+except ImportError:  # the loop of the standard library does, with more work
+    uvloop = None
 
 _URL = flags.DEFINE_string("url", "http://127.0.0.1:8000", "The service.")
 _MODE = flags.DEFINE_enum("mode", "requests", ["requests", "streams", "open"], "How to load it.")
@@ -84,62 +90,111 @@ class Target:
         )
         return cls(parts.hostname, parts.port or 80, head.encode(), data)
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self) -> Client:
         """A new connection."""
-        return await asyncio.open_connection(self.host, self.port, limit=2**20)
+        loop = asyncio.get_running_loop()
+        _, client = await loop.create_connection(Client, self.host, self.port)
+        return client
 
 
-async def ask(target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-    """One whole answer; returns its status."""
-    writer.write(target.head + target.body)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-    await reader.readexactly(length)
-    return int(head[9:12])
+class Client(asyncio.Protocol):
+    """One connection, read with as little work as possible. Methods mutate it.
+
+    The client shares the machine with the service: what it costs, the service cannot use.
+    """
+
+    def __init__(self) -> None:
+        self.events = 0  # with a token, of the stream that is read
+        self.gaps: list[float] = []
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[bytes] | None = None
+        self._held = b""
+        self._streams = False
+        self._last = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed; an answer that was not complete is what has come of it."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(self._held)
+
+    def data_received(self, data: bytes) -> None:
+        """More of an answer."""
+        if self._streams:
+            tokens = data.count(b'"finish_reason":null')
+            if tokens:
+                now = time.perf_counter()
+                if self.events:
+                    self.gaps.append(now - self._last)
+                self.events += tokens
+                self._last = now
+            self._held = (self._held + data)[-4096:]
+            complete = self._held.endswith(b"0\r\n\r\n")
+        else:
+            self._held += data
+            complete = _is_whole(self._held)
+        if complete and self._answer is not None and not self._answer.done():
+            self._answer.set_result(self._held)
+
+    async def ask(self, target: Target, *, streams: bool = False) -> tuple[int, bytes]:
+        """Sends the request; returns the answer's status and its (last) bytes; status 0: lost."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._held, self._streams, self.events = b"", streams, 0
+        assert self._transport is not None, "it is open"
+        self._transport.write(target.head + target.body)
+        answer = await self._answer
+        if streams:
+            return (200 if b"data: [DONE]" in answer else 0), answer
+        return (int(answer[9:12]) if _is_whole(answer) else 0), answer
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _is_whole(answer: bytes) -> bool:
+    at = answer.find(b"\r\n\r\n")
+    if at < 0:
+        return False
+    length = answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+    return len(answer) - at - 4 >= int(length or b"0")
 
 
 async def keep_asking(target: Target, end: float, found: Found) -> None:
     """One client, until the time is over."""
-    reader, writer = await target.connect()
+    client = await target.connect()
     while (start := time.perf_counter()) < end:
-        status = await ask(target, reader, writer)
+        status, _ = await client.ask(target)
         found.add(status, time.perf_counter() - start)
-    writer.close()
+        if not status:
+            break
+    client.close()
 
 
 async def ask_once(target: Target, found: Found) -> None:
     """One client with one request."""
-    start = time.perf_counter()
-    try:
-        reader, writer = await target.connect()
-        status = await ask(target, reader, writer)
-        writer.close()
-    except (OSError, asyncio.IncompleteReadError):
-        status = 0
+    start, status = time.perf_counter(), 0
+    with contextlib.suppress(OSError):
+        client = await target.connect()
+        status, _ = await client.ask(target)
+        client.close()
     found.add(status, time.perf_counter() - start)
 
 
 async def stream(target: Target, found: Found) -> None:
-    """One client with one stream; takes the times of events, and its tokens from its end."""
-    reader, writer = await target.connect()
+    """One client with one stream; takes the times of what comes, and its tokens from its end."""
+    client = await target.connect()
     start = time.perf_counter()
-    writer.write(target.head + target.body)
-    last, done = None, False
-    while line := await reader.readline():
-        if line.startswith(b"data: [DONE]"):
-            done = True
-        elif b'"finish_reason":null' in line and b'"role"' not in line:
-            now = time.perf_counter()
-            if last is not None:
-                found.gaps.append(now - last)
-            last = now
-        elif b'"completion_tokens":' in line:
-            found.tokens += int(line.partition(b'"completion_tokens":')[2].partition(b",")[0])
-        elif line == b"0\r\n":
-            break
-    writer.close()
-    found.lost += not done
-    found.add(200 if done else 0, time.perf_counter() - start)
+    status, answer = await client.ask(target, streams=True)
+    client.close()
+    found.gaps += client.gaps
+    found.tokens += int(answer.rpartition(b'"completion_tokens":')[2].partition(b",")[0] or b"0")
+    found.lost += status != 200
+    found.add(status, time.perf_counter() - start)
 
 
 async def load(mode: str) -> dict[str, Any]:
@@ -220,7 +275,8 @@ def main(arguments: list[str]) -> None:
     """Runs what the flags say."""
     if arguments:
         raise ConfigError(f"unexpected argument {arguments[0]!r}; settings are flags")
-    print(json.dumps(asyncio.run(load(_MODE.value)), indent=2))
+    run = uvloop.run if uvloop is not None else asyncio.run
+    print(json.dumps(run(load(_MODE.value)), indent=2))
 
 
 if __name__ == "__main__":
