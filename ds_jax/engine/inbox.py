@@ -38,11 +38,17 @@ class Inbox:
 
     async def batch(self) -> list[TokenEvent]:
         """Every event that is there, at least one; empty behind the last one."""
-        return await self._take(False)
+        if not self._events and not self.ended:  # spelled out: it happens for every token
+            self._wants_end = False
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        return self._taken()
 
     async def rest(self) -> list[TokenEvent]:
         """Every event up to the last one, once that is there; wakes up once."""
-        return await self._take(True)
+        if not self.ended:
+            await self._wait(True)
+        return self._taken()
 
     async def one(self) -> TokenEvent | None:
         """The oldest event; None behind the last one."""
@@ -60,10 +66,9 @@ class Inbox:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
 
-    async def _take(self, wants_end: bool) -> list[TokenEvent]:
+    def _taken(self) -> list[TokenEvent]:
         if self.ended:
             return []
-        await self._wait(wants_end)
         found = list(self._events)
         self._events.clear()
         self.ended = found[-1].finish_reason is not None

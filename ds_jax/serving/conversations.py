@@ -130,7 +130,7 @@ async def _made(
     tokenizer, fingerprint = service.model.tokenizer, service.model.fingerprint
     options = prepared.request.parsing_options
     processors = [StreamProcessor(g, options, tokenizer) for g in prepared.generators()]
-    begun = [False] * len(processors)
+    begun, one_by_one = [False] * len(processors), prepared.one_by_one
     async for index, batch in generation.batches():
         processor = processors[index]
         made: list[Any] = []
@@ -143,7 +143,7 @@ async def _made(
             made += processor.push(
                 InferenceChunk.ready(prompt_usage=usage, system_fingerprint=fingerprint)
             )
-        if not prepared.one_by_one:
+        if not one_by_one:
             yield made + _pushed(processor, batch)
             continue
         for event in batch:
