@@ -21,7 +21,8 @@ import httpx
 import openai
 import pytest
 
-from tests.serving.running import Running, chat, eventually, running
+from ds_jax.serving.mock import MockEngine
+from tests.serving.running import Running, chat, eventually, running, script
 
 ROOT = pathlib.Path(__file__).parents[2]
 PATH = "/v1/chat/completions"
@@ -196,7 +197,13 @@ def test_request_ids_and_traces_come_back(server: Running) -> None:
 
 
 def test_a_failed_engine_is_replaced_and_its_requests_are_told() -> None:
-    with running(step_s=0.01) as server:
+    seen = threading.Event()
+
+    def restart() -> MockEngine:
+        assert seen.wait(30)
+        return MockEngine(script)
+
+    with running(restart=restart, step_s=0.01) as server:
         answers: dict[str, Any] = {}
 
         def ask(name: str, **fields: Any) -> None:
@@ -215,6 +222,7 @@ def test_a_failed_engine_is_replaced_and_its_requests_are_told() -> None:
         broken = server.engine
         server.call(broken.fail)
         assert server.http.get("/ready").status_code == 503
+        seen.set()
         for thread in threads:
             thread.join()
         assert answers["whole"].status_code == 500
