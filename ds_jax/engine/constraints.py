@@ -9,6 +9,10 @@ they run, the tokens of the plan before are read and the masks made; then the ro
 drawn again on the logits the step has left on the device. The draws of all other rows are those of
 the step. A row whose grammar has not started keeps its draw as well.
 
+Where steps verify drafts, told words hold the drafts of the next step too. They are cut at the
+first one that the grammar refuses, anchors and drafts get their masks, and the step's logits of
+them are judged again (`judge`). Who asks for more than plain sampling has no drafts.
+
 A matcher follows the tokens that its sequence is known to have. It outlives preemption; where
 tokens were taken that a failed step has lost, it is made again from those that are left.
 """
@@ -22,7 +26,7 @@ from collections.abc import Sequence as Many
 import jax
 import numpy as np
 
-from ds_jax.engine import controls, launches
+from ds_jax.engine import controls, judge, launches
 from ds_jax.engine.launches import Launch
 from ds_jax.engine.plan import Event, GrammarReady, GrammarRefused, PendingGrammar, Plan, Submit
 from ds_jax.engine.reports import Report
@@ -30,9 +34,10 @@ from ds_jax.engine.runner import Runner
 from ds_jax.engine.sequence import Sequence
 from ds_jax.engine.step import StepOutput
 from ds_jax.errors import DsJaxError, RequestError
+from ds_jax.speculative.state import Told
 from ds_jax.structured import trigger
 from ds_jax.structured.grammar import Grammar
-from ds_jax.structured.masks import Filled, Filler, Job
+from ds_jax.structured.masks import Blocks, Filled, Filler, Job
 from ds_jax.structured.matcher import GrammarFault, Matcher
 from ds_jax.structured.trigger import Trigger
 
@@ -109,15 +114,15 @@ class Constraints:
         return bool(self._held) and any(s.request.params.grammar is not None for s in plan.readers)
 
     def draw(
-        self, launched: Iterable[tuple[Launch, StepOutput]], newest: np.ndarray | None
+        self, launched: Iterable[tuple[Launch, StepOutput]], told: np.ndarray | None
     ) -> tuple[jax.Array | None, list[Report], dict[int, str]]:
         """Draws the rows again that need a mask.
 
         Args:
           launched: the steps of one plan.
-          newest: [ranks * slots] tokens of the plan before, if its result was not received.
+          told: [ranks * slots] newest tokens or [.. words] of the plan before; None: there is none.
 
-        Returns: the newest token of every slot, None if nothing was drawn; log probabilities on
+        Returns: what the plan tells of every slot, None if nothing was drawn; log probabilities on
           their way; readers that cannot go on, and why.
         """
         last: jax.Array | None = None
@@ -126,29 +131,45 @@ class Constraints:
         for step, output in launched:
             rows: list[Drawn] = []
             jobs: list[Job] = []
+            drafting: list[Drawn] = []
+            blocks: list[Job] = []
             for row in drawn(step, self._runner.ranks):
                 sequence = row.sequence
                 held = self._held.get(sequence.request.request_id)
                 if held is None or sequence.request.params.grammar is None:
                     continue
                 try:
-                    goes_on = self._follow(held, sequence, newest)
+                    goes_on = self._follow(held, sequence, told)
                 except GrammarFault as fault:
                     failed[row.reader] = str(fault)
                     continue
                 full = sequence.request.params.needs_full_sampling
-                if goes_on and (full or held.matcher.needs_row):
+                if goes_on and output.judged is not None and not full:
+                    assert told is not None, "a sequence that decodes has been told of"
+                    drafts = Told.read(told[[self._slot(sequence)]]).drafts[0]
+                    drafting.append(row)
+                    blocks.append(Job(held.matcher, drafts, row.place, sequence.rank))
+                elif goes_on and (full or held.matcher.needs_row):
                     rows.append(row)
                     jobs.append(Job(held.matcher, (), row.place, sequence.rank, always=full))
             if jobs:
-                filled = self._fill(jobs)
-                failed |= {rows[n].reader: str(fault) for n, fault in filled.faults.items()}
-                if filled.owners:
-                    found, last = self._draw(output, rows, filled)
+                single = self._fill_with().fill(jobs)
+                failed |= {rows[n].reader: str(fault) for n, fault in single.faults.items()}
+                if single.owners:
+                    found, last = self._draw(output, rows, single)
                     reports += found
+            if blocks:
+                width = self._runner.layout.drafts + 1
+                filled = self._fill_with().fill_blocks(blocks, width)
+                failed |= {drafting[n].reader: str(fault) for n, fault in filled.faults.items()}
+                if filled.owners:
+                    last = self._judge(output, drafting, filled)
         return last, reports, failed
 
-    def _follow(self, held: Held, sequence: Sequence, newest: np.ndarray | None) -> bool:
+    def _slot(self, sequence: Sequence) -> int:
+        return sequence.rank * self._runner.layout.num_slots + sequence.slot
+
+    def _follow(self, held: Held, sequence: Sequence, told: np.ndarray | None) -> bool:
         """Takes the tokens the sequence has; False: it ends with the last of them."""
         first = sequence.prompt_tokens
         if held.matcher.length > sequence.received:
@@ -156,23 +177,36 @@ class Constraints:
         for token in sequence.tokens[first + held.matcher.length :]:
             held.matcher.accept(token)
         if sequence.in_flight > 1:
-            assert newest is not None, "a plan in flight has tokens"
-            slots = self._runner.layout.num_slots
-            token = int(newest[sequence.rank * slots + sequence.slot])
-            if token in sequence.ends:
-                return False
-            held.matcher.accept(token)
+            assert told is not None, "a plan in flight has tokens"
+            words = told[self._slot(sequence)]
+            tokens = [int(words)] if told.ndim == 1 else words[1 : 1 + words[0]].tolist()
+            for token in tokens:
+                if token in sequence.ends:
+                    return False
+                held.matcher.accept(token)
         return not held.matcher.has_ended
 
-    def _fill(self, jobs: Many[Job]) -> Filled:
+    def _fill_with(self) -> Filler:
         if self._filler is None:
             self._filler = Filler(
-                jobs[0].matcher.vocabulary,
+                next(iter(self._held.values())).grammar.vocabulary,
                 self._runner.sampler.mask_buckets,
                 num_logits=controls.NOWHERE,
                 ranks=self._runner.ranks,
             )
-        return self._filler.fill(jobs)
+        return self._filler
+
+    def _judge(self, output: StepOutput, rows: Many[Drawn], filled: Blocks) -> jax.Array:
+        sequences = {place: rows[index].sequence for place, index in filled.owners.items()}
+        words = judge.pack(
+            [s.request.params for s in sequences.values()],
+            [s.seed for s in sequences.values()],
+            [s.slot for s in sequences.values()],
+            [filled.valid[index] for index in filled.owners.values()],
+            list(sequences),
+            len(filled.places),
+        )
+        return self._runner.judge(output, filled.places, words, filled.rows)
 
     def _draw(
         self, output: StepOutput, rows: Many[Drawn], filled: Filled

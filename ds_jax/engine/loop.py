@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 
 import jax
+import numpy as np
 
 from ds_jax.engine import controls, launches, reports, stats, vocabulary
 from ds_jax.engine.buckets import StepKey
@@ -95,6 +96,7 @@ class Loop:
         self._goes_on = False  # somebody wants more than one token in it
         self._prompt_logprobs: reports.PromptLogprobs = {}
         self._constraints = Constraints(runner)
+        self._told: np.ndarray | None = None  # by the newest result
 
     @property
     def is_idle(self) -> bool:
@@ -233,12 +235,10 @@ class Loop:
         self, flight: Flight, launched: list[tuple[Launch, StepOutput]], record: stats.StepRecord
     ) -> None:
         """Draws under masks, once the plan before is done."""
-        before = None
+        before = self._told
         if self._flights:
             start = self._clock()
             before = jax.device_get(self._flights[-1].newest)
-            if before.ndim > 1:  # told words: who is constrained gets one token a step
-                before = before[:, 1]
             waited = self._clock() - start
             self._flights[-1].record.wait_s += waited
             record.launch_s -= waited
@@ -270,7 +270,7 @@ class Loop:
 
     def _result(self, flight: Flight) -> StepResult:
         start = self._clock()
-        newest = jax.device_get(flight.newest)
+        newest = self._told = jax.device_get(flight.newest)
         flight.record.wait_s += self._clock() - start
         self.log.add(flight.record)
         told, drafts = newest[flight.places], None

@@ -141,9 +141,9 @@ class Packer:
 def _draft_words(sequence: Sequence) -> tuple[int, int]:
     """Words of a sequence whose drafts are verified (`verify_step`): its last place, coupled."""
     params = sequence.request.params
-    alone = params.needs_full_sampling or params.grammar is not None  # each token by itself
+    alone = params.needs_full_sampling  # each token by itself
     most = -1 if alone else sequence.most_positions - 2
-    return most, params.seq_seed is not None
+    return most, params.seq_seed is not None or params.grammar is not None
 
 
 def rows_of(launch: Launch, back: int) -> list[batches.Row]:

@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from ds_jax import config
 from ds_jax.engine import batch as batches
-from ds_jax.engine import controls, limits, memory, sampler, states, step
+from ds_jax.engine import controls, judge, limits, memory, sampler, states, step
 from ds_jax.engine.buckets import Buckets, StepKey
 from ds_jax.engine.plan import Copy
 from ds_jax.engine.program_store import ProgramStore
@@ -195,15 +195,18 @@ class Runner:
             output.logits, output.tokens, self.state.recent, words
         )
         self.state = dataclasses.replace(self.state, recent=recent)
-        newest = self._told(output, newest)
+        newest = self._told(newest)
         return dataclasses.replace(output, tokens=tokens, report=report, newest=newest)
 
-    def _told(self, output: step.StepOutput, newest: jax.Array) -> jax.Array:
-        """What a step tells, with tokens drawn again: rows that are have one token."""
-        if not self.layout.drafts:
+    def _told(self, newest: jax.Array) -> jax.Array:
+        """What is told of all slots, with tokens drawn again: rows that are have one token."""
+        if self.state.drafts is None:
             return newest
-        assert output.newest is not None, "a step tells what it has drawn"
-        return self.kept("told", lambda: jax.jit(_told_again))(output.newest, newest)
+        again = self.kept("told", lambda: jax.jit(_told_again))
+        kept, told = again(self.state.drafts.told, newest)
+        drafts = dataclasses.replace(self.state.drafts, told=kept)
+        self.state = dataclasses.replace(self.state, drafts=drafts)
+        return told
 
     def draw_masked(
         self, output: step.StepOutput, places: np.ndarray, words: np.ndarray, rows: np.ndarray
@@ -217,9 +220,55 @@ class Runner:
         )
         self.state = dataclasses.replace(self.state, recent=recent)
         report, newest = drawn
-        if self.state.drafts is not None:  # of the whole plan: its last launch may be another one
-            output = dataclasses.replace(output, newest=self.state.drafts.told)
-        return report, self._told(output, newest)
+        return report, self._told(newest)
+
+    def judge(
+        self, output: step.StepOutput, places: np.ndarray, words: np.ndarray, rows: np.ndarray
+    ) -> jax.Array:
+        """Judges drafts of a step again, under masks (`judge`).
+
+        Args:
+          places: int32 [ranks * N], place of each sequence among those of its rank.
+          words: theirs; rows: their mask rows, nextn + 1 each.
+
+        Returns: the words told of every slot.
+        """
+        state = self.state
+        assert output.judged is not None and state.drafts is not None, "the step verified drafts"
+        places, words, rows = jax.device_put((places, words, rows), self._packed_sharding)
+        picked = self._judges[0](output.judged, places)
+        run = self._judging(len(places))
+        given = self.params, state.cache, state.recent, state.drafts
+        recent, drafts, told = run(*given, picked, words, rows)
+        self.state = dataclasses.replace(state, recent=recent, drafts=drafts)
+        return told
+
+    @functools.cached_property
+    def _judges(self) -> tuple[Any, Any]:
+        return judge.build(self.context, self.layout, self.mesh, self.specs, self._state_shape)
+
+    def _judging(self, total: int) -> Callable[..., Any]:
+        """The program that judges so many sequences, of all ranks together."""
+
+        def make() -> Callable[..., Any]:
+            width, vocab = self.layout.drafts + 1, self.context.model.vocab_size
+
+            def array(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+                return jax.ShapeDtypeStruct(shape, dtype, sharding=self._packed_sharding)
+
+            judged = judge.Judged(
+                logits=array(total, width, vocab, dtype=jnp.float32),
+                first=array(total),
+                lengths=array(total),
+                anchor=array(total),
+                line=array(total, self.back + width),
+            )
+            state, words = self._state_shape, array(total, judge.WORDS)
+            given = self.params, state.cache, state.recent, state.drafts
+            rows = array(total * width, self.sampler.mask_words)
+            return self._judges[1].lower(*given, judged, words, rows).compile()
+
+        return self.kept(("judge", total), make)
 
     def score_rows(
         self, logits: jax.Array, next_ids: Sequence[int], places: Sequence[int]
@@ -286,6 +335,8 @@ class Runner:
         if masked:
             sizes = {key.sequences for key in keys if not key.all_logits}
             self.sampler.warm_up_masked(self.state.recent, sorted(sizes))
+            for rows in self.sampler.mask_buckets if self.layout.drafts else ():
+                self._judging(self.ranks * rows)
         if self.layout.drafts:
             assert self.state.drafts is not None, "a runner with drafts keeps them"
             told = jax.tree.map(jnp.copy, self.state.drafts.told)
@@ -302,9 +353,10 @@ class Runner:
         return len(keys)
 
 
-def _told_again(told: jax.Array, newest: jax.Array) -> jax.Array:
-    """Words of slots with the tokens that were drawn again."""
-    return told.at[:, 1].set(jnp.where(told[:, 0] == 1, newest, told[:, 1]))
+def _told_again(told: jax.Array, newest: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Words of slots with the tokens that were drawn again: to keep, and to tell."""
+    told = told.at[:, 1].set(jnp.where(told[:, 0] == 1, newest, told[:, 1]))
+    return told, told
 
 
 def _described(array: jax.Array) -> jax.ShapeDtypeStruct:

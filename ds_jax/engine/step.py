@@ -53,7 +53,7 @@ class StepOutput:
     says so. `report` int32 [B words]: `sampling.logprobs` of `tokens`, where the step was sampled
     in full; zeros if nobody asked for them. `newest` int32 [slots]: the last token drawn in every
     slot, so that one copy tells what all launches of a plan have drawn; [slots words] of
-    `speculative.state` where steps verify drafts.
+    `speculative.state` where steps verify drafts; `judged` is theirs then.
     """
 
     tokens: jax.Array
@@ -61,6 +61,7 @@ class StepOutput:
     scores: jax.Array | None = None
     report: jax.Array | None = None
     newest: jax.Array | None = None
+    judged: verify_step.Judged | None = None
 
 
 def look_back(ctx: Context) -> int:
@@ -135,7 +136,8 @@ def _verify(ctx, layout, key: StepKey, params, tables, state: State, packed):
     given = state.cache, state.recent, state.drafts
     done = verify_step.run(ctx, layout, key, look_back(ctx), params, tables, *given, packed)
     after = State(done.cache, done.recent, done.drafts)
-    return after, StepOutput(done.tokens, done.logits, newest=done.drafts.told)
+    told = done.drafts.told
+    return after, StepOutput(done.tokens, done.logits, newest=told, judged=done.judged)
 
 
 def state_specs(state: Any) -> Any:

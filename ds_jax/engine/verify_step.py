@@ -40,6 +40,18 @@ MOST, COUPLED, BUDGET = 3, 4, 5
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class Judged:
+    """What a step has judged, for sequences that are judged again under masks (`judge`)."""
+
+    logits: jax.Array  # [T V] of anchors and drafts
+    first: jax.Array  # [R] int32, row of the anchor
+    lengths: jax.Array  # [R] int32, drafts behind it
+    anchor: jax.Array  # [R] int32, its position
+    line: jax.Array  # [R back+1+K] int32, ids in front of it, itself, the drafts
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Served:
     """What a verify step has done, for `step`."""
 
@@ -48,6 +60,7 @@ class Served:
     drafts: DraftState
     tokens: jax.Array  # [R] the new anchors
     logits: jax.Array  # [R V] that they were drawn from
+    judged: Judged
 
 
 def run(
@@ -63,7 +76,7 @@ def run(
     packed: Int[Array, "R words"],
 ) -> Served:
     """One step of one rank."""
-    k, slots = layout.drafts, packed[:, 0]
+    slots = packed[:, 0]
     active = slots < layout.num_slots
     at = jnp.minimum(slots, layout.num_slots - 1)
     anchor = drafts.anchor[at]
@@ -82,16 +95,43 @@ def run(
     coupled = packed[:, COUPLED] > 0
     verdict = verify.verify(logits, rows, how, coupled, drafts.tokens[at], drafts.log_q[at])
 
+    judged = Judged(logits, rows.first, rows.lengths, anchor, line)
+    after = settle(ctx, layout, params, cache, recent, drafts, slots, judged, verdict, how, coupled)
+    return Served(cache, *after, verdict.token, logits[verdict.final], judged)
+
+
+def settle(
+    ctx: Context,
+    layout: caches.Layout,
+    params: deepseek_v41.Params,
+    cache: caches.Cache,
+    recent: Int[Array, "slots recent"],
+    drafts: DraftState,
+    slots: Int[Array, " R"],
+    judged: Judged,
+    verdict: verify.Verdict,
+    how: controls.sample.Controls,
+    coupled: jax.Array,
+) -> tuple[Int[Array, "slots recent"], DraftState]:
+    """Recent ids and drafts after a verdict: new anchors, and new drafts behind them.
+
+    Args:
+      slots: from their number on: padding.
+      judged: the anchors and drafts that were judged; its logits are not read.
+    """
+    k, back, line = layout.drafts, recent.shape[1] - 1, judged.line
+    active = slots < layout.num_slots
+    at = jnp.minimum(slots, layout.num_slots - 1)
     count = verdict.accepted + 1
     number = jnp.arange(len(slots))
     line = jnp.concatenate([line, line[:, :1]], axis=1)  # room for the token behind all drafts
     line = line.at[number, back + count].set(verdict.token)
     kept = line[number[:, None], count[:, None] + jnp.arange(back + 1)[None, :]]
-    anchor = anchor + count
+    anchor = judged.anchor + count
     how = dataclasses.replace(how, position=anchor)
     new = make_drafts(ctx, layout, params, cache, at, active, verdict.token, how, coupled)
     told = draft_states.tell(
-        count, line[:, back + 1 :], rows.lengths, new.confidence, verdict.accept_prob
+        count, line[:, back + 1 :], judged.lengths, new.confidence, verdict.accept_prob, new.tokens
     )
     ready = jnp.full(len(slots), k, jnp.int32)
     after = DraftState(
@@ -102,8 +142,7 @@ def run(
         anchor=drafts.anchor.at[slots].set(anchor, mode="drop"),
         told=drafts.told.at[slots].set(told, mode="drop"),
     )
-    recent = recent.at[slots].set(kept, mode="drop")
-    return Served(cache, recent, after, verdict.token, logits[verdict.final])
+    return recent.at[slots].set(kept, mode="drop"), after
 
 
 def _batch(

@@ -10,6 +10,7 @@ an outcome. In: sizes. Out: arrays; on the host, `Told` from words.
 | 1 | drafts verified |
 | K | confidences of the drafts for the next step (float32 bits) |
 | K | probability that a verified draft is accepted (float32 bits) |
+| K | drafts for the next step; -1: there are none |
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class DraftState:
 
 def words(drafts: int) -> int:
     """Words told of a slot."""
-    return 3 * drafts + 3
+    return 4 * drafts + 3
 
 
 def init(slots: int, drafts: int, vocab: int) -> DraftState:
@@ -58,7 +59,7 @@ def started(
 ) -> DraftState:
     """After rows of prompts: one token each, and no drafts yet."""
     row = jnp.zeros((len(slots), state.told.shape[1]), jnp.int32)
-    row = row.at[:, 0].set(1).at[:, 1].set(token)
+    row = row.at[:, 0].set(1).at[:, 1].set(token).at[:, -state.tokens.shape[1] :].set(-1)
     return dataclasses.replace(
         state,
         count=state.count.at[slots].set(0, mode="drop"),
@@ -73,10 +74,11 @@ def tell(
     verified: Int[Array, " R"],
     confidence: Float[Array, "R K"],
     accept_prob: Float[Array, "R K"],
+    drafts: Int[Array, "R K"],
 ) -> Int[Array, "R words"]:
     """The words of R slots."""
     bits = [lax.bitcast_convert_type(x, jnp.int32) for x in (confidence, accept_prob)]
-    return jnp.concatenate([count[:, None], tokens, verified[:, None], *bits], axis=1)
+    return jnp.concatenate([count[:, None], tokens, verified[:, None], *bits, drafts], axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +89,15 @@ class Told:
     verified: np.ndarray  # [R]
     confidence: np.ndarray  # [R K]
     accept_prob: np.ndarray  # [R K]
+    drafts: list[list[int]]  # K or none
 
     @classmethod
     def read(cls, rows: np.ndarray) -> Told:
         """From int32 [R words]."""
-        k = (rows.shape[1] - 3) // 3
+        k = (rows.shape[1] - 3) // 4
         rows = np.ascontiguousarray(rows)
         floats = rows.view(np.float32)
         tokens = [row[1 : 1 + row[0]] for row in rows[:, : k + 2].tolist()]
-        return cls(tokens, rows[:, k + 2], floats[:, k + 3 : 2 * k + 3], floats[:, 2 * k + 3 :])
+        drafts = [row if row[0] >= 0 else [] for row in rows[:, -k:].tolist()]
+        sure, likely = floats[:, k + 3 : 2 * k + 3], floats[:, 2 * k + 3 : 3 * k + 3]
+        return cls(tokens, rows[:, k + 2], sure, likely, drafts)

@@ -64,6 +64,25 @@ class Filled:
     faults: dict[int, GrammarFault]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blocks:
+    """What a step that judges drafts under masks needs: a block of rows a sequence.
+
+    Attributes:
+      rows: [ranks * N * width, words] int32, N one of the buckets.
+      places: [ranks * N] int32, `Job.first_row` of each sequence; `num_logits` in padding.
+      owners: the job of each sequence, by its place among `places`.
+      valid: for each job, how many of its drafts are allowed.
+      faults: for jobs that cannot go on, why; they have no block.
+    """
+
+    rows: Rows
+    places: NDArray[np.int32]
+    owners: dict[int, int]
+    valid: tuple[int, ...]
+    faults: dict[int, GrammarFault]
+
+
 def bucket_sizes(most: int, first: int = 8, factor: int = 4) -> tuple[int, ...]:
     """Row counts for which steps are compiled: 0, then growing by a factor up to `most`."""
     sizes = [0]
@@ -102,6 +121,48 @@ class Filler:
 
     def fill(self, jobs: Sequence[Job]) -> Filled:
         """The rows of one step; the matchers are left as they are. Mutates its scratch memory."""
+        starts, rows, valid, faults = self._filled(jobs)
+        ranks: list[list[tuple[int, int, int]]] = [[] for _ in range(self._ranks)]
+        for index, job in enumerate(jobs):
+            for offset in range(1 + len(job.draft_ids)):
+                row = starts[index] + offset
+                if job.always or not _is_free(job, rows[row]):
+                    ranks[job.rank].append((row, index, job.first_row + offset))
+        size = self._size(ranks)
+        out = np.full((self._ranks * size, rows.shape[1]), -1, np.int32)
+        targets = np.full(self._ranks * size, self._num_logits, np.int32)
+        owners: dict[int, int] = {}
+        for rank, kept in enumerate(ranks):
+            for place, (row, index, target) in enumerate(kept, rank * size):
+                out[place], targets[place], owners[place] = rows[row], target, index
+        return Filled(out, targets, owners, tuple(valid), faults)
+
+    def fill_blocks(self, jobs: Sequence[Job], width: int) -> Blocks:
+        """The same with a block of `width` rows for each sequence of which a row refuses something.
+
+        Rows behind those of the drafts refuse nothing. Mutates its scratch memory.
+        """
+        starts, rows, valid, faults = self._filled(jobs)
+        ranks: list[list[int]] = [[] for _ in range(self._ranks)]
+        for index, job in enumerate(jobs):
+            mine = rows[starts[index] : starts[index] + 1 + len(job.draft_ids)]
+            if index not in faults and (job.always or not _is_free(job, mine)):
+                ranks[job.rank].append(index)
+        size = self._size(ranks)
+        out = np.full((self._ranks * size, width, rows.shape[1]), -1, np.int32)
+        places = np.full(self._ranks * size, self._num_logits, np.int32)
+        owners: dict[int, int] = {}
+        for rank, kept in enumerate(ranks):
+            for place, index in enumerate(kept, rank * size):
+                count = 1 + len(jobs[index].draft_ids)
+                out[place, :count] = rows[starts[index] : starts[index] + count]
+                places[place], owners[place] = jobs[index].first_row, index
+        return Blocks(out.reshape(-1, out.shape[-1]), places, owners, tuple(valid), faults)
+
+    def _filled(
+        self, jobs: Sequence[Job]
+    ) -> tuple[list[int], Rows, list[int], dict[int, GrammarFault]]:
+        """First row of each job, rows in scratch memory, allowed drafts, faults."""
         starts, total = _starts(jobs)
         if total > len(self._scratch):
             self._scratch = np.zeros((total, self._vocabulary.words), np.int32)
@@ -120,7 +181,7 @@ class Filler:
             except GrammarFault as fault:
                 faults[index] = fault
                 job.matcher.close_rows(block)
-        return self._padded(jobs, starts, rows, valid, faults)
+        return starts, rows, valid, faults
 
     def _fill_inside(
         self, executor: LLExecutor, jobs: Sequence[Job], starts: list[int], rows: Rows
@@ -163,32 +224,17 @@ class Filler:
         matcher.close_rows(block[valid + 1 :])
         return valid
 
-    def _padded(
-        self,
-        jobs: Sequence[Job],
-        starts: list[int],
-        rows: Rows,
-        valid: list[int],
-        faults: dict[int, GrammarFault],
-    ) -> Filled:
-        ranks: list[list[tuple[int, int, int]]] = [[] for _ in range(self._ranks)]
-        for index, job in enumerate(jobs):
-            for offset in range(1 + len(job.draft_ids)):
-                row = starts[index] + offset
-                free = job.matcher.is_waiting and bool((rows[row] == -1).all())
-                if job.always or not free:
-                    ranks[job.rank].append((row, index, job.first_row + offset))
+    def _size(self, ranks: Sequence[Sequence[object]]) -> int:
+        """The smallest bucket with room for every rank."""
         most = max(map(len, ranks))
         size = next((size for size in self._buckets if size >= most), None)
         if size is None:
             raise errors.StepError(f"{most} mask rows in one step; at most {self._buckets[-1]}")
-        out = np.full((self._ranks * size, rows.shape[1]), -1, np.int32)
-        targets = np.full(self._ranks * size, self._num_logits, np.int32)
-        owners: dict[int, int] = {}
-        for rank, kept in enumerate(ranks):
-            for place, (row, index, target) in enumerate(kept, rank * size):
-                out[place], targets[place], owners[place] = rows[row], target, index
-        return Filled(out, targets, owners, tuple(valid), faults)
+        return size
+
+
+def _is_free(job: Job, rows: Rows) -> bool:
+    return job.matcher.is_waiting and bool((rows == -1).all())
 
 
 def _starts(jobs: Sequence[Job]) -> tuple[list[int], int]:

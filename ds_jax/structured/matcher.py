@@ -203,23 +203,26 @@ class Matcher:
 
         Returns:
           How many drafts are allowed: the draft is to be cut there. Rows behind the cut allow the
-          end token only.
+          end token only. A draft behind which the grammar cannot go on is cut as well: nobody has
+          drawn it yet.
 
         Raises:
           GrammarFault: as for `fill_row`. The matcher is as before.
         """
-        taken = 0
-        try:
-            self.fill_row(rows[0])
-            for index, draft_id in enumerate(draft_ids):
-                if self.has_ended or not self._take(draft_id):
-                    break
-                taken += 1
-                self.fill_row(rows[index + 1])
-        finally:
-            self.rollback(taken)
-        self.close_rows(rows[taken + 1 :])
-        return taken
+        self.fill_row(rows[0])
+        allowed = 0
+        if len(draft_ids):
+            probe = self.fork()  # a fault would stay with the parser that had it
+            try:
+                for draft_id in draft_ids:
+                    if probe.has_ended or not probe._take(draft_id):
+                        break
+                    probe.fill_row(rows[allowed + 1])
+                    allowed += 1
+            except GrammarFault:
+                pass
+        self.close_rows(rows[allowed + 1 :])
+        return allowed
 
     def close_rows(self, rows: Rows) -> None:
         """Allows the end token only, in all of these rows."""

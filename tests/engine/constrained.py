@@ -13,7 +13,7 @@ from ds_jax import Pipeline, SamplingParams
 from ds_jax.grammar_request import GrammarRequest
 from ds_jax.records import FinishReason, TokenEvent
 from ds_jax.structured.vocabulary import ByteTokenizer
-from ds_jax.testing import tiny_model, tiny_pipeline
+from ds_jax.testing import drafting_model, tiny_model, tiny_pipeline
 from tests.engine import replicas
 
 END, THINKING_END, MARKER = 256, 258, 259
@@ -49,19 +49,27 @@ class Speech(ByteTokenizer):
         raise AssertionError("no request here has stop strings")
 
 
-def speaker(**options: Any) -> Pipeline:
-    """One window layer over 256 bytes and four control tokens; slots of 64 positions."""
-    model = tiny_model(
-        vocab_size=260,
-        eos_token_id=END,
-        num_hidden_layers=1,
-        compress_ratios=(0,),
-        kv_source_layer_ids=(),
-        index_source_layer_ids=(),
-        candidate_source_layer_id=None,
-        engram_layer_ids=(),
-        engram_num_embeddings=(),
-    )
+def speaker(*, drafter: bool = False, **options: Any) -> Pipeline:
+    """One window layer over 256 bytes and four control tokens; slots of 64 positions.
+
+    Args:
+      drafter: the model has one, of two blocks.
+    """
+    layer = {
+        "vocab_size": 260,
+        "eos_token_id": END,
+        "num_hidden_layers": 1,
+        "kv_source_layer_ids": (),
+        "index_source_layer_ids": (),
+        "candidate_source_layer_id": None,
+        "engram_layer_ids": (),
+        "engram_num_embeddings": (),
+    }
+    if drafter:
+        drafts = {"dspark_target_layer_ids": (0,), "dspark_noise_token_id": 257}
+        model = drafting_model(**layer | drafts, compress_ratios=(0, 0, 0))
+    else:
+        model = tiny_model(**layer, compress_ratios=(0,))
     sizes = {"chunk_tokens": (16,), "max_context": 64, "page_tokens": 16, "max_sequences": 4}
     return tiny_pipeline(model, tokenizer=Speech(), token_map=None, **sizes | options)
 

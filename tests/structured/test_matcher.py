@@ -266,6 +266,22 @@ def test_a_parser_limit_ends_only_its_sequence(tiny):
         assert len(ids(filled.rows[1].tobytes())) > 26
 
 
+def test_a_draft_that_leads_to_a_parser_limit_is_cut(tiny):
+    """Nobody has drawn it yet: the sequence goes on."""
+    few = Limits(row_items=40)
+    grammar = structured.compile("ebnf", 'root ::= s\ns ::= s s | "x"', tiny, limits=few)
+    drafts = [tiny.encode("x")[0]] * 300
+    rows = np.zeros((301, tiny.words), np.int32)
+    matcher = grammar.matcher()
+    count = matcher.fill_rows(drafts, rows)
+    assert 0 < count < 300 and ids(rows[-1].tobytes()) == [tiny.eos_id]
+    for each in rows[: count + 1]:
+        assert row(matcher) == each.tobytes()
+        matcher.accept(drafts[0])
+    with pytest.raises(GrammarFault, match="parser stopped"):
+        row(matcher)
+
+
 def test_rows_of_ranks_stand_apart(tiny):
     grammar = structured.compile("regex", "[a-z]+", tiny)
     waiting = grammar.matcher(Trigger((tiny.encode("x")[0],), holds_end=False))
@@ -283,6 +299,27 @@ def test_rows_of_ranks_stand_apart(tiny):
     assert filled.owners == {0: 2, 2: 3, 4: 0}
     assert (filled.rows[[1, 2, 3, 5]] == -1).all()
     assert (filled.rows[0] == filled.rows[4]).all() and (filled.rows[0] != -1).any()
+
+
+def test_a_block_holds_the_rows_of_a_sequence(tiny):
+    grammar = structured.compile("regex", "[a-z]+", tiny)
+    x, y = tiny.encode("x")[0], tiny.encode("0")[0]
+    trigger = Trigger((x,), holds_end=False)
+    filler = Filler(tiny, bucket_sizes(8, first=2), num_logits=50, ranks=2)
+    jobs = [
+        Job(grammar.matcher(), [x, y, x], 5, rank=1),
+        Job(grammar.matcher(trigger), [y, y, y], 1, rank=1),  # nothing of it is constrained
+        Job(grammar.matcher(trigger), [y, x, x], 2, rank=0),
+        Job(grammar.matcher(), [], 3, rank=0),
+    ]
+    blocks = filler.fill_blocks(jobs, 4)
+    assert blocks.places.tolist() == [2, 3, 5, 50]
+    assert blocks.owners == {0: 2, 1: 3, 2: 0} and blocks.valid == (1, 3, 3, 0)
+    held = blocks.rows.reshape(4, 4, -1)
+    first = row(grammar.matcher())
+    assert held[2, 0].tobytes() == held[1, 0].tobytes() == held[0, 2].tobytes() == first
+    assert ids(held[2, 2].tobytes()) == [tiny.eos_id]  # behind the cut
+    assert (held[0, :2] == -1).all() and (held[1, 1:] == -1).all() and (held[3] == -1).all()
 
 
 def test_bucket_sizes_grow_to_the_largest_step():
