@@ -132,23 +132,27 @@ class Constraints:
             rows: list[Drawn] = []
             jobs: list[Job] = []
             drafting: list[Drawn] = []
+            forced: list[list[int]] = []
             blocks: list[Job] = []
             for row in drawn(step, self._runner.ranks):
                 sequence = row.sequence
                 held = self._held.get(sequence.request.request_id)
                 if held is None or sequence.request.params.grammar is None:
                     continue
+                full = sequence.request.params.needs_full_sampling
+                drafts = output.judged is not None and not full
                 try:
                     goes_on = self._follow(held, sequence, told)
+                    ahead = held.matcher.forced_tokens() if drafts and goes_on else []
                 except GrammarFault as fault:
                     failed[row.reader] = str(fault)
                     continue
-                full = sequence.request.params.needs_full_sampling
-                if goes_on and output.judged is not None and not full:
+                if goes_on and drafts:
                     assert told is not None, "a sequence that decodes has been told of"
-                    drafts = Told.read(told[[self._slot(sequence)]]).drafts[0]
+                    proposed = Told.read(told[[self._slot(sequence)]]).drafts[0]
                     drafting.append(row)
-                    blocks.append(Job(held.matcher, drafts, row.place, sequence.rank))
+                    forced.append(ahead)
+                    blocks.append(Job(held.matcher, proposed, row.place, sequence.rank))
                 elif goes_on and (full or held.matcher.needs_row):
                     rows.append(row)
                     jobs.append(Job(held.matcher, (), row.place, sequence.rank, always=full))
@@ -163,7 +167,7 @@ class Constraints:
                 filled = self._fill_with().fill_blocks(blocks, width)
                 failed |= {drafting[n].reader: str(fault) for n, fault in filled.faults.items()}
                 if filled.owners:
-                    last = self._judge(output, drafting, filled)
+                    last = self._judge(output, drafting, forced, filled)
         return last, reports, failed
 
     def _slot(self, sequence: Sequence) -> int:
@@ -196,13 +200,17 @@ class Constraints:
             )
         return self._filler
 
-    def _judge(self, output: StepOutput, rows: Many[Drawn], filled: Blocks) -> jax.Array:
+    def _judge(
+        self, output: StepOutput, rows: Many[Drawn], forced: Many[list[int]], filled: Blocks
+    ) -> jax.Array:
         sequences = {place: rows[index].sequence for place, index in filled.owners.items()}
         words = judge.pack(
+            self._runner.layout.drafts,
             [s.request.params for s in sequences.values()],
             [s.seed for s in sequences.values()],
             [s.slot for s in sequences.values()],
             [filled.valid[index] for index in filled.owners.values()],
+            [forced[index] for index in filled.owners.values()],
             list(sequences),
             len(filled.places),
         )

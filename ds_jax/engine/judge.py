@@ -6,13 +6,15 @@ and drafts of their slots (donated), as the step would have made them with the m
 
 A draft is accepted if it is the token that plain decoding draws there under its mask (the coupled
 test of `speculative.verify`), for every constrained sequence: its law is that of plain decoding
-whatever is drafted, and nothing of the draft's own law has to be kept.
+whatever is drafted, and nothing of the draft's own law has to be kept. So where the grammar forces
+text, that text is drafted.
 
 | words | meaning |
 |---|---|
 | 0 | slot |
 | 1 | drafts that the grammar allows |
 | 2- | plain words (`controls`) |
+| 2K+1 | ids that must follow the anchor; -1 behind them |
 """
 
 from __future__ import annotations
@@ -38,23 +40,34 @@ from ds_jax.sampling import mask, sample
 from ds_jax.speculative import verify
 from ds_jax.speculative.state import DraftState
 
-WORDS = 2 + controls.WORDS
+_KNOWN = 2 + controls.WORDS  # where the forced ids start
+
+
+def words(drafts: int) -> int:
+    """Words of a sequence."""
+    return _KNOWN + 2 * drafts + 1
 
 
 def pack(
+    drafts: int,
     params: Sequence[SamplingParams],
     seeds: Sequence[int],
     slots: Sequence[int],
     allowed: Sequence[int],
+    forced: Sequence[Sequence[int]],
     places: Sequence[int],
     total: int,
 ) -> np.ndarray:
-    """Words int32 [total, WORDS] of sequences at these places; the others are padding."""
-    words = np.zeros((total, WORDS), np.int32)
-    words[:, 0] = controls.NOWHERE
-    words[places, 0], words[places, 1] = slots, allowed
-    words[places, 2:] = controls.pack(params, seeds)
-    return words
+    """Words int32 [total, words] of sequences at these places; the others are padding."""
+    out = np.full((total, words(drafts)), -1, np.int32)
+    out[:, :_KNOWN] = 0
+    out[:, 0] = controls.NOWHERE
+    out[places, 0], out[places, 1] = slots, allowed
+    out[places, 2:_KNOWN] = controls.pack(params, seeds)
+    for place, ids in zip(places, forced, strict=True):
+        known = ids[: 2 * drafts + 1]
+        out[place, _KNOWN : _KNOWN + len(known)] = known
+    return out
 
 
 def pick(width: int, judged: Judged, places: Int[Array, " N"]) -> Judged:
@@ -91,7 +104,7 @@ def run(
     k = width - 1
     lengths = jnp.minimum(judged.lengths, words[:, 1])
     judged = dataclasses.replace(judged, lengths=lengths)
-    how = controls.unpack(words[:, 2:], judged.anchor)
+    how = controls.unpack(words[:, 2:_KNOWN], judged.anchor)
     number = jnp.repeat(jnp.arange(n), width)
     within = jnp.tile(jnp.arange(width, dtype=jnp.int32), n)
     each = sample.Controls(
@@ -112,8 +125,8 @@ def run(
         accept_prob=match.astype(jnp.float32),
         final=accepted,
     )
-    given = ctx, layout, params, cache, recent, drafts, words[:, 0]
-    recent, drafts = verify_step.settle(*given, judged, verdict, how, jnp.ones(n, bool))
+    given, known = (ctx, layout, params, cache, recent, drafts, words[:, 0]), words[:, _KNOWN:]
+    recent, drafts = verify_step.settle(*given, judged, verdict, how, jnp.ones(n, bool), known)
     return recent, drafts, drafts.told
 
 

@@ -253,7 +253,7 @@ class Runner:
         def make() -> Callable[..., Any]:
             width, vocab = self.layout.drafts + 1, self.context.model.vocab_size
 
-            def array(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+            def array(*shape: int, dtype: Any = jnp.int32) -> Any:
                 return jax.ShapeDtypeStruct(shape, dtype, sharding=self._packed_sharding)
 
             judged = judge.Judged(
@@ -263,7 +263,7 @@ class Runner:
                 anchor=array(total),
                 line=array(total, self.back + width),
             )
-            state, words = self._state_shape, array(total, judge.WORDS)
+            state, words = self._state_shape, array(total, judge.words(width - 1))
             given = self.params, state.cache, state.recent, state.drafts
             rows = array(total * width, self.sampler.mask_words)
             return self._judges[1].lower(*given, judged, words, rows).compile()

@@ -112,12 +112,15 @@ def settle(
     verdict: verify.Verdict,
     how: controls.sample.Controls,
     coupled: jax.Array,
+    known: Int[Array, "R ids"] | None = None,
 ) -> tuple[Int[Array, "slots recent"], DraftState]:
     """Recent ids and drafts after a verdict: new anchors, and new drafts behind them.
 
     Args:
       slots: from their number on: padding.
       judged: the anchors and drafts that were judged; its logits are not read.
+      known: ids that must follow the anchors that were judged, 2 K + 1 or fewer and then -1: they
+        are drafted instead of the drafter's.
     """
     k, back, line = layout.drafts, recent.shape[1] - 1, judged.line
     active = slots < layout.num_slots
@@ -130,6 +133,13 @@ def settle(
     anchor = judged.anchor + count
     how = dataclasses.replace(how, position=anchor)
     new = make_drafts(ctx, layout, params, cache, at, active, verdict.token, how, coupled)
+    if known is not None:
+        forced = known[number[:, None], count[:, None] + jnp.arange(k)[None, :]]
+        new = dataclasses.replace(
+            new,
+            tokens=jnp.where(forced >= 0, forced, new.tokens),
+            confidence=jnp.where(forced >= 0, 1.0, new.confidence),
+        )
     told = draft_states.tell(
         count, line[:, back + 1 :], judged.lengths, new.confidence, verdict.accept_prob, new.tokens
     )

@@ -11,6 +11,7 @@ import pytest
 
 from ds_jax import Pipeline, SamplingParams
 from ds_jax.grammar_request import GrammarRequest
+from ds_jax.structured.matcher import Matcher
 from ds_jax.testing import prompt
 from tests.engine import constrained, replicas
 from tests.engine.constrained import KINDS, params
@@ -79,6 +80,17 @@ def test_drafts_are_accepted_under_a_grammar(
         assert drafting.stats()["drafts_accepted_total"] > before
     for output in outputs:
         assert re.fullmatch(WIDE.replace("20", "0"), bytes(output).decode())
+
+
+def test_forced_text_is_drafted(plain: Pipeline, drafting: Pipeline) -> None:
+    """Behind the first step every one takes six tokens, though the model knows none of them."""
+    text = "forced text of forty characters, or less"
+    before = drafting.stats()["drafting_rounds_total"]
+    setting = SamplingParams(json_schema={"const": text}, max_tokens=90)
+    (output,) = both(plain, drafting, [setting])
+    assert bytes(output).decode() == f'"{text}"'
+    rounds = drafting.stats()["drafting_rounds_total"] - before
+    assert rounds <= len(output) // 6 + 5
 
 
 def test_a_grammar_starts_inside_a_window(

@@ -4,7 +4,8 @@
 
 Each output that has ended by itself is judged by something that is not the engine: `jsonschema`,
 `re`, or a parser of its own. With `--canonical` the free requests are run once more without
-constrained neighbours and must give the same tokens.
+constrained neighbours and must give the same tokens. `--first` is the first seed, so a long run can
+be taken in pieces.
 """
 
 from __future__ import annotations
@@ -223,16 +224,20 @@ def main() -> None:
     parser.add_argument("--round", type=int, default=50)
     parser.add_argument("--canonical", action="store_true")
     parser.add_argument("--sequences", type=int, default=16)
+    parser.add_argument("--nextn", type=int, default=0, help="drafts")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first ones")
     given = parser.parse_args()
     options: dict[str, Any] = {"chunk_tokens": (64,), "max_context": 256}
     if given.canonical:
         options |= {"canonical": True, "engine": {"canonical_rows": given.sequences}}
-    pipeline = Pipeline.from_checkpoint("tiny", max_sequences=given.sequences, **options)
+    options |= {"max_sequences": given.sequences, "nextn": given.nextn}
+    pipeline = Pipeline.from_checkpoint("tiny", **options)
     start = time.monotonic()
     total: dict[str, Tally] = collections.defaultdict(Tally)
     same = compared = 0
-    for first in range(0, given.each, given.round):
-        asked = list(requests(pipeline, range(first, min(first + given.round, given.each))))
+    last = given.first + given.each
+    for first in range(given.first, last, given.round):
+        asked = list(requests(pipeline, range(first, min(first + given.round, last))))
         tallies, tokens = run(pipeline, asked)
         for name, tally in tallies.items():
             total[name].add(tally)
@@ -247,6 +252,9 @@ def main() -> None:
             print(f"| {name} | {tally.ended} | {tally.cut} | {found} |")
             for text in [*tally.invalid, *tally.failed][:5]:
                 print(f"    {text!r}")
+        if given.nextn:
+            stats = pipeline.stats()
+            print(f"{stats['mean_accepted_length']:.2f} tokens a step and sequence")
         if compared:
             print(f"free ones with the same tokens without neighbours: {same} of {compared}")
         sys.stdout.flush()
