@@ -19,6 +19,7 @@ import numpy as np
 from ds_jax.engine.buckets import Buckets, StepKey
 from ds_jax.engine.launches import Launch
 from ds_jax.engine.sequence import Sequence as Running
+from ds_jax.engine.sequence import State
 from ds_jax.speculative import plan
 from ds_jax.speculative.state import Told
 
@@ -152,7 +153,8 @@ class Speculation:
         told = Told.read(rows)
         drafts: list[Sequence[float]] = [()] * len(told.tokens)
         for place, sequence in enumerate(drafted.readers[drafted.prefilled :], drafted.prefilled):
-            drafts[place] = self._count(sequence, told, place)
+            if sequence.state is not State.ENDED:  # it ended while this step ran: nobody reads it
+                drafts[place] = self._count(sequence, told, place)
         self._time(number, drafted, now_s)
         return told.tokens, drafts
 
