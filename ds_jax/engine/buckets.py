@@ -37,6 +37,10 @@ class StepKey:
     scores: bool = False
     verify_rows: int = 0
 
+    def drafts_of_one(self, drafts: int) -> int:
+        """Drafts of one sequence that the step can verify: none if it has one row a sequence."""
+        return 0 if self.verify_rows == self.sequences else min(drafts, self.verify_rows - 1)
+
 
 @dataclasses.dataclass(frozen=True)
 class Buckets:

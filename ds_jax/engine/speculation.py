@@ -106,7 +106,8 @@ class Speculation:
             size = planner.curve.size(max(need))
             assert size is not None, f"{max(need)} rows are more than all drafts"
             key = dataclasses.replace(key, verify_rows=size)
-        budgets = [max(0, min(key.verify_rows - len(m), len(m) * drafts)) for m in mine]
+        each = key.drafts_of_one(drafts)
+        budgets = [max(0, min(key.verify_rows - len(m), len(m) * each)) for m in mine]
         self.sizes[key.verify_rows] += 1
         return dataclasses.replace(launch, key=key, budgets=tuple(budgets))
 

@@ -4,9 +4,10 @@ Decides what such a step does on a device. Never plans: the host gives the numbe
 drafts, and whose they are follows here from the confidences of these very drafts. In: parameters,
 state, one row of words a sequence. Out: the state (donated), what became of every sequence.
 
-Anchors and chosen drafts are rows of one token each, like the rows of a flat step: all are written
-before any reads, and rows of rejected drafts are overwritten before they can be read. The rings
-hold that many rows more than a window. So a rejection moves nothing.
+Anchors and chosen drafts are packed rows; in front of cache and attention those of a sequence stand
+side by side, as a chunk. All are written before any reads, and rows of rejected drafts are
+overwritten before they can be read. The rings hold that many rows more than a window. So a
+rejection moves nothing.
 
 | words | meaning here |
 |---|---|
@@ -22,7 +23,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from ds_jax.engine import batch as batches
 from ds_jax.engine import controls
@@ -80,14 +81,17 @@ def run(
     active = slots < layout.num_slots
     at = jnp.minimum(slots, layout.num_slots - 1)
     anchor = drafts.anchor[at]
-    allowed = jnp.where(active, jnp.clip(packed[:, MOST] - anchor, 0, drafts.count[at]), 0)
+    room = key.drafts_of_one(k)
+    allowed = jnp.clip(packed[:, MOST] - anchor, 0, jnp.minimum(drafts.count[at], room))
+    allowed = jnp.where(active, allowed, 0)
     survival = confidence.survivals(drafts.confidence[at], allowed)
     chosen = confidence.lengths(survival, jnp.max(packed[:, BUDGET]))
     rows = ragged.pack(chosen, active, key.verify_rows)
     line = jnp.concatenate([recent[at], drafts.tokens[at]], axis=1)
     batch = _batch(rows, line, anchor, slots, packed[:, HEADER:], back)
-    access = memory.Access(layout, fresh=False, shares_slots=True)
-    held, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, cache)
+    packing = _packing(rows, active, room + 1, anchor, slots, packed[:, HEADER:])
+    access = memory.Access(layout, fresh=False)
+    held, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, cache, packing=packing)
     assert held is not None, "a step has a cache"
     cache = write_context(ctx, layout, params, held, out.taps, batch)
     logits = deepseek_v41.logits(ctx, params, out.hidden[:, 0])
@@ -174,8 +178,30 @@ def _batch(
         lens=rows.valid.astype(jnp.int32),
         slots=jnp.where(rows.valid, slots[of], batches.NO_SLOT),
         page_table=pages[of],
-        newest=jnp.where(rows.valid, (anchor + rows.lengths)[of], 0),
     )
+
+
+def _packing(
+    rows: ragged.Rows,
+    active: Bool[Array, " R"],
+    width: int,
+    anchor: Int[Array, " R"],
+    slots: Int[Array, " R"],
+    pages: Int[Array, "R Z"],
+) -> memory.Packing:
+    """The same rows as chunks of `width` tokens."""
+    place = jnp.arange(width)[None, :]
+    lens = jnp.where(active, rows.lengths + 1, 0)
+    chunk = caches.Batch(
+        token_ids=jnp.zeros((len(slots), width), jnp.int32),  # the packed rows tell them
+        lookback_ids=jnp.zeros((len(slots), 0), jnp.int32),
+        start=anchor,
+        lens=lens,
+        slots=jnp.where(active, slots, batches.NO_SLOT),
+        page_table=pages,
+    )
+    row = jnp.minimum(rows.first[:, None] + place, len(rows.sequence) - 1)
+    return memory.Packing(chunk, row, rows.sequence, rows.within)
 
 
 def write_context(

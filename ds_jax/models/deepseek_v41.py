@@ -68,6 +68,7 @@ def forward(
     cache: caches.Cache | None = None,
     is_image: jax.Array | None = None,
     embeds: jax.Array | None = None,
+    packing: memory.Packing | None = None,
 ) -> tuple[caches.Cache | None, Output, dict[str, Any]]:
     """Run all layers on a batch of rows.
 
@@ -77,12 +78,16 @@ def forward(
       cache: donated by the step; None in training.
       is_image: bool [B back+U] or None, aligned with look-back ids then token ids.
       embeds: [B U D] instead of embedding lookup (images spliced in), or None.
+      packing: the batch is packed rows (U is 1), several of one sequence; how they belong together.
     Returns:
       cache, output, and a trace: per-layer lists of named intermediates, plus `embeds`,
       `engram_hash`, `final_collapsed`. Stacked layers leave no per-layer trace.
     """
     model = ctx.model
-    place = _place(ctx, access, tables, batch, is_image)
+    place = _place(ctx, tables, batch, is_image)
+    if packing is not None:
+        met = _place(ctx, None, packing.batch, None)
+        place = dataclasses.replace(place, packing=packing, met=met)
     h = params.embed[batch.token_ids].astype(ctx.dtype) if embeds is None else embeds
     b, u, d = h.shape
     m = model.hc_mult
@@ -131,13 +136,12 @@ def logits(ctx: Context, params: Params, hidden: Float[Array, "T D"]) -> Float[A
     return ctx.linear_f32(norm.rms_norm(ctx, hidden, params.norm), params.head)
 
 
-def _place(ctx, access: memory.Access, tables, batch: caches.Batch, is_image) -> layer.Place:
+def _place(ctx, tables, batch: caches.Batch, is_image) -> layer.Place:
     model = ctx.model
     where = memory.positions(batch)
     back = batch.lookback_ids.shape[1]
     rows = None
-    if model.engram_layer_ids:
-        assert tables is not None, "a model with Engram layers needs its hash tables"
+    if model.engram_layer_ids and tables is not None:
         ids = jnp.concatenate([batch.lookback_ids, batch.token_ids], axis=1)
         dead = batch.start[:, None] - back + jnp.arange(ids.shape[1])[None, :] < 0
         if is_image is not None:

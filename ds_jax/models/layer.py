@@ -149,6 +149,12 @@ class Place:
     angles_compressed: tuple[jax.Array, jax.Array]  # [B U R/2], the others
     engram_rows: jax.Array | None  # [layers B U columns]
     is_image: jax.Array | None  # [B U] bool
+    packing: memory.Packing | None = None  # B packed rows (U is 1) and where they meet
+    met: Place | None = None  # the place of that rectangle
+
+    def angles(self, where: Role) -> tuple[jax.Array, jax.Array]:
+        """Of a layer's queries and window rows."""
+        return self.angles_compressed if where.ratio else self.angles_window
 
 
 Trace = dict[str, jax.Array]
@@ -181,21 +187,26 @@ def forward(
         trace["engram_gate"] = _by_row(gate, b, u)
     trace["tap"] = _tap(ctx, streams).reshape(b, u, d)
 
-    angles = place.angles_compressed if where.ratio else place.angles_window
     mix, x = _read_streams(ctx, p.hc_attn, p.attn_norm, streams, pre)
     x = x.reshape(b, u, d)
-    projected = _project(ctx, p.attn, x, angles)
-    flow, window, seen = _rows(ctx, access, p, where, number, flow, place, x, projected, angles)
-    y, mass = _attend(
+    projected = _project(ctx, p.attn, x, place.angles(where))
+    met = place
+    if place.packing is not None and place.met is not None:
+        met = place.met
+        x, projected = jax.tree.map(place.packing.spread, (x, projected))
+    flow, window, seen = _rows(ctx, access, p, where, number, flow, met, x, projected)
+    o, mass = _attend(
         ctx,
         where.ratio if access.fresh else 0,
         p.attn,
         projected.query,
-        place.positions,
+        met.positions,
         window,
         flow.shared.selected if where.ratio else None,
-        angles,
     )
+    if place.packing is not None:
+        o = place.packing.gather(o)
+    y = _output(ctx, p.attn, o, place.angles(where))
     streams = _write_streams(ctx, streams, y.reshape(tokens, d), mix)
     trace |= seen | {
         "attn_out": y,
@@ -294,10 +305,14 @@ def _project(ctx, p: attention.AttentionParams, x, angles) -> attention.Projecte
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _attend(ctx, causal_ratio: int, p, query, positions, window, selected, angles):
-    """Attention's output [B U D] and the probability mass of each compressed row."""
-    o, mass = attention.attend_window(ctx, p.sink, query, positions, window, selected, causal_ratio)
-    return attention.output(ctx, p, o, angles), mass
+def _attend(ctx, causal_ratio: int, p, query, positions, window, selected):
+    """What the heads read [B U N H] and the probability mass of each compressed row."""
+    return attention.attend_window(ctx, p.sink, query, positions, window, selected, causal_ratio)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _output(ctx, p: attention.AttentionParams, o, angles):
+    return attention.output(ctx, p, o, angles)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -315,7 +330,6 @@ def _rows(
     place: Place,
     x: jax.Array,
     projected: attention.Projected,
-    angles: tuple[jax.Array, jax.Array],
 ) -> tuple[Flow, memory.Window, Trace]:
     """Store the layer's rows and find those that its queries may see."""
     cache, window = memory.window(
@@ -327,7 +341,7 @@ def _rows(
         flow, seen = _compress(ctx, access, p, where, flow, place, x)
         trace |= seen
     if where.kind in (LayerKind.FULL, LayerKind.REINDEX):
-        flow, seen = _select(ctx, access, p, where, flow, place, x, projected.low_rank, angles)
+        flow, seen = _select(ctx, access, p, where, flow, place, x, projected.low_rank)
         trace |= seen
     return flow, window, trace
 
@@ -372,9 +386,7 @@ def _gathers(ctx: Context, queries: int, rows: int) -> bool:
     return rows > k and (queries * k <= rows or rows > 8 * k)
 
 
-def _select(
-    ctx, access, p: LayerParams, where: Role, flow: Flow, place: Place, x, low_rank, angles
-):
+def _select(ctx, access, p: LayerParams, where: Role, flow: Flow, place: Place, x, low_rank):
     """Score the source's rows and publish the selection (and candidate blocks) for the layers
     after.
     """
@@ -386,7 +398,7 @@ def _select(
         return dataclasses.replace(flow, shared=dataclasses.replace(shared, selected=None)), {}
     visible_lens = (place.positions + 1) // where.ratio
     causal = jnp.arange(keys.shape[1])[None, None, :] < visible_lens[:, :, None]
-    cos, sin = angles
+    cos, sin = place.angles(where)
     low_rank, x = jax.lax.stop_gradient((low_rank, x))
     values = indexer.scores(ctx, p.indexer, low_rank, x, (cos[:, :, None], sin[:, :, None]), keys)
     values = jnp.where(causal, values, -jnp.inf)

@@ -62,6 +62,30 @@ class Groups:
     closed: jax.Array  # [B G] bool, the group's last token is in this chunk or before it
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Packing:
+    """T rows of R sequences of different lengths, and the same rows side by side.
+
+    What a row alone decides (projections, experts) is computed for the T packed rows. Where rows
+    of a sequence meet (cache, index, attention) they stand in a rectangle, so that what they read
+    together is read once.
+    """
+
+    batch: caches.Batch  # the rectangle
+    row: jax.Array  # [R U] int32, the packed row of a place; any where there is none
+    sequence: jax.Array  # [T] int32
+    within: jax.Array  # [T] int32, below U
+
+    def spread(self, packed: jax.Array) -> jax.Array:
+        """[T 1 ..] -> [R U ..]."""
+        return packed[self.row, 0]
+
+    def gather(self, places: jax.Array) -> jax.Array:
+        """[R U ..] -> [T 1 ..]."""
+        return places[self.sequence, self.within][:, None]
+
+
 def positions(batch: caches.Batch) -> Int[Array, "B U"]:
     """Absolute position of every row of the batch."""
     return batch.start[:, None] + jnp.arange(batch.token_ids.shape[1])[None, :]
