@@ -80,12 +80,18 @@ def expert_mlp_reference(tokens, expert_ids, weights, w13, w2, apply: Apply) -> 
 
 
 def tile_rows(pairs: int, experts: int) -> int:
-    """Rows of a tile: about half an expert's mean load, a power of two from 1 to 64."""
+    """Rows of a tile: about half an expert's mean load, a power of two from 4 to 64.
+
+    One where pairs are few: then hardly two of them meet. Smaller tiles would only make more turns
+    of the loop, and a turn costs more than the rows in it.
+    """
+    if pairs <= 16:
+        return 1
     mean = pairs // (2 * experts)
-    size = 1
+    size = 4
     while size < mean and size < 64:
         size *= 2
-    return size if pairs > 16 else 1
+    return size
 
 
 def _tiles(tokens, expert_ids, weights, w13, w2, apply: Apply) -> jax.Array:
