@@ -5,6 +5,7 @@
     python -m ds_jax.benchmark decode --batches=1,8,32 --context=512
     python -m ds_jax.benchmark serve --rate=2 --requests=100    arrivals with shared prefixes
     python -m ds_jax.benchmark gains                            overlap, batches, cached prefixes
+    python -m ds_jax.benchmark drafts --batches=1,8,32          drafts of which some are verified
 
 Decides flags and the order of parts. Never measures itself. In: flags. Out: a table on stdout, and
 files where --out, --plot and --profile say; exit code 2 and one line for a user's mistake.
@@ -26,7 +27,7 @@ from ds_jax.errors import ConfigError
 if TYPE_CHECKING:
     from ds_jax.benchmark.commands import Replicas
 
-_COMMANDS = ("prefill", "decode", "serve", "gains")
+_COMMANDS = ("prefill", "decode", "serve", "gains", "drafts")
 _PARTS = ("machine", "prefill", "decode", "host", "start")
 
 _WHICH = flags.DEFINE_list("parts", list(_PARTS), f"What to measure, of {', '.join(_PARTS)}.")
@@ -43,6 +44,7 @@ _REPEATS = flags.DEFINE_integer("repeats", 5, "Timed runs; the median counts.", 
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "tiny", "What start and commands load.")
 _MESH = flags.DEFINE_string("mesh", "ep1", "Devices of a command, such as ep8.")
 _CONTEXT = flags.DEFINE_integer("context", 512, "Tokens a prompt, of prefill and decode.", 1)
+_NEXTN = flags.DEFINE_integer("nextn", 5, "drafts: drafts a sequence and step.", 1)
 _STEP_TOKENS = flags.DEFINE_list("step_tokens", ["512"], "prefill: tokens of a step.")
 _CHUNK_TOKENS = flags.DEFINE_list("chunk_tokens", ["128", "512"], "Lengths of prefill chunks.")
 _OVERLAP = flags.DEFINE_bool("overlap", True, "Plan and launch a step while another runs.")
@@ -95,6 +97,9 @@ def _run(name: str) -> None:
             _NEW_TOKENS.value,
         )
         report = commands.serve(replicas, asked, _SEQUENCES.value, _SEED.value)
+    elif name == "drafts":
+        sizes = (batches, _NEXTN.value, _NEW_TOKENS.value, repeats)
+        report = commands.drafting(replicas, *sizes)
     else:
         report = commands.gains(replicas, repeats)
     print(report.text)

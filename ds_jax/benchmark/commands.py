@@ -13,13 +13,15 @@ from typing import Any
 
 import jax
 
+from ds_jax.benchmark import drafts, machine, phases, plot, replica, workload
 from ds_jax.benchmark import gains as comparisons
-from ds_jax.benchmark import machine, phases, plot, replica, workload
 from ds_jax.benchmark import serve as serving
 from ds_jax.errors import ConfigError
 from ds_jax.pipeline import Pipeline
+from ds_jax.training import evaluate
 
 MARGIN = 16  # positions behind what is measured
+ANSWER_CONTEXT = 512  # positions of a dialogue and its answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +42,10 @@ class Replicas:
     program_cache: str | None = None
     profile: str | None = None
 
-    def make(self, *, sequences: int, context: int, step_tokens: int | None = None) -> Pipeline:
-        """A replica for so many sequences of so many positions."""
+    def make(
+        self, *, sequences: int, context: int, step_tokens: int | None = None, **more: Any
+    ) -> Pipeline:
+        """A replica for so many sequences of so many positions; `more`: as for `Pipeline`."""
         chunks = tuple(c for c in self.chunk_tokens if c < context) or self.chunk_tokens[:1]
         options: dict[str, Any] = {
             "mesh": self.mesh,
@@ -52,7 +56,7 @@ class Replicas:
             "chunk_tokens": chunks,
             "engine": {"overlap": self.overlap, "step_tokens": step_tokens},
         }
-        return replica.load(self.source, options)
+        return replica.load(self.source, options | more)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Report:
           ConfigError: there is nothing to draw.
         """
         if not self.points:
-            raise ConfigError("--plot: only prefill and decode have points to draw")
+            raise ConfigError("--plot: only prefill, decode and drafts have points to draw")
         title = "throughput and speed of one sequence; batch beside each point"
         return plot.svg(self.points, title, "tokens/s of one sequence", "tokens/s of all")
 
@@ -139,6 +143,27 @@ def gains(replicas: Replicas, repeats: int) -> Report:
         "gains": [dataclasses.asdict(gain) | {"ratio": gain.ratio} for gain in found],
     }
     return Report(comparisons.table(found) + _trace(replicas), values)
+
+
+def drafting(
+    replicas: Replicas, batches: Sequence[int], nextn: int, new_tokens: int, repeats: int
+) -> Report:
+    """Held-out dialogues answered without drafts, with all verified, and with those that pay."""
+    found: list[drafts.Comparison] = []
+    with replica.profile(replicas.profile):
+        for batch in batches:
+            sizes = {"sequences": batch, "context": ANSWER_CONTEXT}
+            sizes["step_tokens"] = batch * ANSWER_CONTEXT
+            plain = replicas.make(**sizes)
+            asked = evaluate.prompt_ids(plain, evaluate.held_out_dialogues(batch))
+            quick = replicas.make(**sizes, nextn=nextn, varlen_verify=True)
+            drafts.learn(quick, batch)
+            found.append(drafts.compare(plain, quick, asked, new_tokens, repeats))
+            plain.close()
+            quick.close()
+    values = {"about": _about(replicas), "nextn": nextn}
+    values["comparisons"] = [dataclasses.asdict(c) for c in found]
+    return Report(drafts.table(found) + _trace(replicas), values, drafts.points(found))
 
 
 def _phases(

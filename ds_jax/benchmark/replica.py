@@ -51,14 +51,18 @@ def random_prompts(model: config.Model, count: int, length: int, seed: int = 0) 
 
 
 def requests(
-    prompts: Sequence[Sequence[int]], new_tokens: Sequence[int], *, reuse_prefix: bool
+    prompts: Sequence[Sequence[int]],
+    new_tokens: Sequence[int],
+    *,
+    reuse_prefix: bool,
+    to_end: bool = False,
 ) -> list[GenerateRequest]:
-    """Greedy requests for exactly so many tokens."""
+    """Greedy requests for exactly so many tokens; `to_end`: or until the model ends the answer."""
     return [
         GenerateRequest(
             f"benchmark-{next(_NAMES)}",
             tuple(ids),
-            SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True),
+            SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=not to_end),
             reuse_prefix=reuse_prefix,
         )
         for ids, count in zip(prompts, new_tokens, strict=True)
