@@ -81,7 +81,7 @@ def run(
     active = slots < layout.num_slots
     at = jnp.minimum(slots, layout.num_slots - 1)
     anchor = drafts.anchor[at]
-    room = key.drafts_of_one(k)
+    room = key.drafts_of_one(layout.drafts)
     allowed = jnp.clip(packed[:, MOST] - anchor, 0, jnp.minimum(drafts.count[at], room))
     allowed = jnp.where(active, allowed, 0)
     survival = confidence.survivals(drafts.confidence[at], allowed)
