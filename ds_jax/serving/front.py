@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from ds_jax.recipe import json_text
-from ds_jax.serving import conversations, problems
+from ds_jax.serving import conversations, openapi, problems
 from ds_jax.serving.admission import Overloaded
 from ds_jax.serving.exchange import Exchange, Receive, Scope, Send
 from ds_jax.serving.keys import Principal
@@ -24,8 +24,6 @@ from ds_jax.serving.problems import ClientGone, Problem
 from ds_jax.serving.service import Service
 from ds_jax.serving.settings import is_loopback
 
-OPEN = frozenset(("/health", "/ready", "/version", "/metrics", "/load", "/openapi.json", "/"))
-"""Paths without a key."""
 ADMIN_PATHS = frozenset(
     ("/drain", "/abort_request", "/server_info", "/cache/explain", "/reset_prefix_cache")
 )
@@ -111,7 +109,7 @@ class Front:
         is_admin_path = path in ADMIN_PATHS
         if service.keys.is_open:
             _check_browser(exchange)
-        if path not in OPEN and principal is None:
+        if path not in openapi.OPEN and principal is None:
             raise Problem(
                 401,
                 "no valid API key: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
@@ -157,7 +155,12 @@ class Front:
         if isinstance(error, HTTPException):
             path, method = exchange.scope["path"], exchange.scope["method"]
             if error.status_code == 405:
-                return Problem(405, f"{method} is not allowed on {path[:200]}")
+                allowed = (error.headers or {}).get("Allow", "POST").encode()
+                return Problem(
+                    405,
+                    f"{method} is not allowed on {path[:200]}",
+                    headers=((b"allow", allowed),),
+                )
             return Problem(404, f"there is nothing at {path[:200]}")
         assert isinstance(error, Exception), "cancellation is no problem"
         problem = problems.of(error)

@@ -34,6 +34,10 @@ def _either(*kinds: Json) -> Json:
     return {"anyOf": list(kinds)}
 
 
+def _typed(*kinds: str) -> Json:
+    return {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(kinds)}}}
+
+
 _SAMPLING: Json = {
     "temperature": _number(0, 2),
     "top_p": _number(0, 1),
@@ -53,10 +57,17 @@ _SAMPLING: Json = {
     "user": _TEXT,
     "metadata": _ANY,
 }
-_STOP = _either(_TEXT, {"type": "array", "items": _TEXT, "maxItems": 16})
+_WORD: Json = {"type": "string", "minLength": 1}
+_STOP = _either(_WORD, {"type": "array", "items": _WORD, "maxItems": 16})
+OPEN = frozenset(("/health", "/ready", "/version", "/metrics", "/load", "/openapi.json", "/"))
+"""Paths without a key."""
 _CHAT: Json = {
     **_SAMPLING,
-    "messages": {"type": "array", "items": {"$ref": "#/components/schemas/ChatMessage"}},
+    "messages": {
+        "type": "array",
+        "items": {"$ref": "#/components/schemas/ChatMessage"},
+        "minItems": 1,
+    },
     "max_tokens": _whole(1),
     "max_completion_tokens": _whole(1),
     "n": _whole(1, 255),
@@ -69,14 +80,14 @@ _CHAT: Json = {
             ("include_usage", "continuous_usage_stats", "include_drafts"), _FLAG
         ),
     },
-    "response_format": _ANY,
+    "response_format": _typed("text", "json_object", "json_schema", "regex"),
     "tools": _LIST,
     "tool_choice": _either(_TEXT, _ANY),
     "parallel_tool_calls": _FLAG,
     "reasoning_effort": {
         "enum": ["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
     },
-    "thinking": _ANY,
+    "thinking": _typed("enabled", "disabled", "adaptive"),
 }
 _COMPLETION: Json = {
     **_SAMPLING,
@@ -109,7 +120,7 @@ _MESSAGE: Json = {
     "stop_sequences": {"type": "array", "items": _TEXT, "maxItems": 16},
     "tools": _LIST,
     "tool_choice": _ANY,
-    "thinking": _ANY,
+    "thinking": _typed("enabled", "disabled", "adaptive"),
 }
 _CACHE: Json = {"prompt": _either(_TEXT, _IDS), "messages": _LIST, "tenant": _TEXT}
 
@@ -242,6 +253,8 @@ def _operation(
         "summary": summary,
         "responses": {"200": {"description": "OK", "content": content}, "default": error},
     }
+    if path in OPEN:
+        operation["security"] = []
     if path == "/ready":
         content = {"application/json": {"schema": _ANY}}
         operation["responses"]["503"] = {"description": "Not now", "content": content}

@@ -162,6 +162,12 @@ def test_other_kinds_of_bodies_are_refused(server: Running, headers: dict[str, s
     assert answer.status_code == 415
 
 
+def test_a_wrong_method_is_told_the_right_ones(server: Running) -> None:
+    for path, allowed in ((PATH, "POST"), ("/v1/models", "GET, HEAD"), ("/health", "GET, HEAD")):
+        answer = server.http.request("PATCH", path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
 def test_methods_and_paths_that_are_not_there(server: Running) -> None:
     assert server.http.get(PATH).status_code == 405
     assert server.http.put("/health").status_code == 405
