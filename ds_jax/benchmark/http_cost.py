@@ -141,7 +141,11 @@ def main(arguments: list[str]) -> None:
 
     pipeline = Pipeline.from_checkpoint(**model_flags.options())
     service = Service(
-        Settings(port=0), launch.of_pipeline(pipeline), pipeline.engine, pipeline.restart
+        # connections wait while the pipeline has its turn, and while programs are made
+        Settings(port=0, header_timeout_s=3600.0, idle_timeout_s=3600.0),
+        launch.of_pipeline(pipeline),
+        pipeline.engine,
+        pipeline.restart,
     )
     running = server.Server(service)
     thread = threading.Thread(target=running.run, daemon=True)
