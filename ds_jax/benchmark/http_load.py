@@ -25,17 +25,13 @@ import pathlib
 import random
 import time
 import urllib.parse
+from collections.abc import Coroutine
 from typing import Any, cast
 
 from absl import flags
 
 from ds_jax import command
 from ds_jax.errors import ConfigError
-
-try:
-    import uvloop
-except ImportError:  # the loop of the standard library does, with more work
-    uvloop = None
 
 _URL = flags.DEFINE_string("url", "http://127.0.0.1:8000", "The service.")
 _MODE = flags.DEFINE_enum("mode", "requests", ["requests", "streams", "open"], "How to load it.")
@@ -275,8 +271,15 @@ def main(arguments: list[str]) -> None:
     """Runs what the flags say."""
     if arguments:
         raise ConfigError(f"unexpected argument {arguments[0]!r}; settings are flags")
-    run = uvloop.run if uvloop is not None else asyncio.run
-    print(json.dumps(run(load(_MODE.value)), indent=2))
+    print(json.dumps(_run(load(_MODE.value)), indent=2))
+
+
+def _run(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    try:
+        import uvloop
+    except ImportError:  # the loop of the standard library does, with more work
+        return asyncio.run(work)
+    return uvloop.run(work)
 
 
 if __name__ == "__main__":
