@@ -236,10 +236,11 @@ class Runner:
         state = self.state
         assert output.judged is not None and state.drafts is not None, "the step verified drafts"
         places, words, rows = jax.device_put((places, words, rows), self._packed_sharding)
-        picked = self._judges[0](output.judged, places)
+        judged = output.judged
+        pick = self._picking(len(judged.logits), len(judged.first), len(places))
         run = self._judging(len(places))
         given = self.params, state.cache, state.recent, state.drafts
-        recent, drafts, told = run(*given, picked, words, rows)
+        recent, drafts, told = run(*given, pick(judged, places), words, rows)
         self.state = dataclasses.replace(state, recent=recent, drafts=drafts)
         return told
 
@@ -247,25 +248,33 @@ class Runner:
     def _judges(self) -> tuple[Any, Any]:
         return judge.build(self.context, self.layout, self.mesh, self.specs, self._state_shape)
 
+    def _split(self, *shape: int, dtype: Any = jnp.int32) -> Any:
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=self._packed_sharding)
+
+    def _judged(self, logits: tuple[int, ...], sequences: int) -> judge.Judged:
+        """Shapes of it."""
+        one, line = self._split(sequences), self.back + 1 + self.layout.drafts
+        values = self._split(*logits, self.context.model.vocab_size, dtype=jnp.float32)
+        return judge.Judged(values, one, one, one, self._split(sequences, line))
+
+    def _picking(self, rows: int, sequences: int, total: int) -> Callable[..., Any]:
+        """The program that picks so many sequences out of a step, of all ranks together."""
+
+        def make() -> Callable[..., Any]:
+            judged = self._judged((rows,), sequences)
+            return self._judges[0].lower(judged, self._split(total)).compile()
+
+        return self.kept(("pick", rows, sequences, total), make)
+
     def _judging(self, total: int) -> Callable[..., Any]:
         """The program that judges so many sequences, of all ranks together."""
 
         def make() -> Callable[..., Any]:
-            width, vocab = self.layout.drafts + 1, self.context.model.vocab_size
-
-            def array(*shape: int, dtype: Any = jnp.int32) -> Any:
-                return jax.ShapeDtypeStruct(shape, dtype, sharding=self._packed_sharding)
-
-            judged = judge.Judged(
-                logits=array(total, width, vocab, dtype=jnp.float32),
-                first=array(total),
-                lengths=array(total),
-                anchor=array(total),
-                line=array(total, self.back + width),
-            )
-            state, words = self._state_shape, array(total, judge.words(width - 1))
+            width, state = self.layout.drafts + 1, self._state_shape
             given = self.params, state.cache, state.recent, state.drafts
-            rows = array(total * width, self.sampler.mask_words)
+            judged = self._judged((total, width), total)
+            words = self._split(total, judge.words(width - 1))
+            rows = self._split(total * width, self.sampler.mask_words)
             return self._judges[1].lower(*given, judged, words, rows).compile()
 
         return self.kept(("judge", total), make)
@@ -335,8 +344,10 @@ class Runner:
         if masked:
             sizes = {key.sequences for key in keys if not key.all_logits}
             self.sampler.warm_up_masked(self.state.recent, sorted(sizes))
-            for rows in self.sampler.mask_buckets if self.layout.drafts else ():
-                self._judging(self.ranks * rows)
+            for size in self.sampler.mask_buckets if self.layout.drafts else ():
+                self._judging(self.ranks * size)
+                for shape in {(key.verify_rows, key.sequences) for key in keys if key.verify_rows}:
+                    self._picking(*(self.ranks * n for n in (*shape, size)))
         if self.layout.drafts:
             assert self.state.drafts is not None, "a runner with drafts keeps them"
             told = jax.tree.map(jnp.copy, self.state.drafts.told)

@@ -58,7 +58,11 @@ def test_every_kind_beside_free_requests(plain: Pipeline, drafting: Pipeline) ->
     free = SamplingParams(max_tokens=24, seq_seed=11, ignore_eos=True)
     settings = [params(kind, n, max_tokens=90) for n, kind in enumerate(KINDS)]
     shaped = params("regex", 9, max_tokens=30, frequency_penalty=0.5, top_logprobs=1)
-    both(plain, drafting, [*settings, free, dataclasses.replace(free, temperature=0.0), shaped])
+    # its first token is drawn again in front of a launch that draws nothing again
+    biased = SamplingParams(max_tokens=4, logit_bias=((200, 99.0),), ignore_eos=True)
+    greedy = dataclasses.replace(free, temperature=0.0)
+    found = both(plain, drafting, [*settings, free, greedy, shaped, biased])
+    assert found[-1] == [200] * 4
 
 
 @pytest.mark.parametrize("overlap", [True, False])
