@@ -16,13 +16,14 @@ GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
 
 
 def replica(**options: Any) -> Pipeline:
-    """Three layers, one of each ratio, Engram in the second; pages of 16 tokens."""
+    """Two layers, ratios 2 and 1, Engram in the first; pages of 16 tokens."""
     model = tiny_model(
-        num_hidden_layers=3,
-        compress_ratios=(0, 2, 1),
-        kv_source_layer_ids=(1, 2),
-        index_source_layer_ids=(1, 2),
+        num_hidden_layers=2,
+        compress_ratios=(2, 1),
+        kv_source_layer_ids=(0, 1),
+        index_source_layer_ids=(0, 1),
         candidate_source_layer_id=None,
+        engram_layer_ids=(0,),
     )
     sizes = {"max_context": 64, "page_tokens": 16, "chunk_tokens": (24,), "max_sequences": 4}
     return tiny_pipeline(model, **sizes | options)

@@ -17,17 +17,18 @@ from ds_jax.testing import largest_difference, prompt, tiny_model, tiny_pipeline
 PROMPTS = [prompt(n, seed=n) for n in (5, 21, 13, 8, 1, 17, 24, 3, 11)]
 PARAMS = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
 SMALL: dict[str, Any] = {
-    "num_hidden_layers": 2,
-    "compress_ratios": (0, 2),
-    "kv_source_layer_ids": (1,),
-    "index_source_layer_ids": (1,),
+    "num_hidden_layers": 1,
+    "compress_ratios": (2,),
+    "kv_source_layer_ids": (0,),
+    "index_source_layer_ids": (0,),
     "candidate_source_layer_id": None,
+    "engram_layer_ids": (0,),
 }
 MESHES = ("ep8", "ep2,dp8", "ep4")
 
 
 def small(mesh: str, **options: Any) -> Pipeline:
-    """Two layers, Engram in the second; contexts and chunks of one size each."""
+    """One layer with every part; contexts and chunks of one size each."""
     sizes = {"max_context": 32, "page_tokens": 32, "chunk_tokens": (24,), "max_sequences": 2}
     return tiny_pipeline(tiny_model(**SMALL), mesh=mesh, **sizes | options)
 
@@ -57,7 +58,7 @@ def test_state_and_experts_are_split_over_the_devices(pipeline: Pipeline) -> Non
     assert window.sharding.shard_shape(window.shape)[1] == runner.layout.num_slots
     w13 = runner.params.layers[0].ffn.w13
     assert w13.sharding.shard_shape(w13.shape)[0] == 8 // experts
-    engram = runner.params.layers[1].engram
+    engram = runner.params.layers[0].engram
     assert engram is not None
     table = engram.table
     assert table.sharding.shard_shape(table.shape)[0] == -(-434 // devices)
@@ -73,7 +74,7 @@ def collectives(pipeline: Pipeline, key: StepKey) -> collections.Counter[str]:
 @pytest.mark.parametrize("pipeline", ["ep8"], indirect=True)
 def test_a_decode_step_gathers_tokens_and_scatters_sums(pipeline: Pipeline) -> None:
     found = collectives(pipeline, pipeline.runner.buckets.decode(2, 32))
-    layers, engrams = 2, 1
+    layers, engrams = 1, 1
     assert found["reduce-scatter"] == layers + engrams
     # tokens, experts and weights of each layer, and row numbers: the compiler may join some
     assert layers + engrams <= found["all-gather"] <= 3 * layers + engrams
@@ -84,7 +85,7 @@ def test_a_decode_step_gathers_tokens_and_scatters_sums(pipeline: Pipeline) -> N
 def test_a_long_chunk_sends_tokens_to_their_experts(pipeline: Pipeline) -> None:
     key = pipeline.runner.buckets.prefill(1, 24, 32, fresh=True)
     found = collectives(pipeline, key)
-    layers, engrams = 2, 1
+    layers, engrams = 1, 1
     assert found["all-to-all"] >= layers
     assert found["all-reduce"] == layers  # the number of rounds
     assert found["reduce-scatter"] == engrams

@@ -46,9 +46,9 @@ EXACT = ("index_mask", "candidates", "router_indices", "engram_hash")
 QUANTISED = ("window_kv", "compressed_kv", "index_k")
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture
 def compiled_as_in_a_run() -> Iterator[None]:
-    """Recorded values are compared with what runs: without optimisation a gate is 1.2e-5 off."""
+    """Intermediates are compared with what runs: without optimisation a gate is 1.2e-5 off."""
     kept = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", False)
     yield
@@ -72,6 +72,7 @@ def pipeline(case: Recorded) -> Pipeline:
     )
 
 
+@pytest.mark.usefixtures("compiled_as_in_a_run")
 @pytest.mark.parametrize("case", TRACED, indirect=True)
 def test_trace_equals_recorded_intermediates(pipeline: Pipeline, case: Recorded) -> None:
     for prompt in case.prompts:
