@@ -22,6 +22,7 @@ from ds_jax.training import evaluate
 
 MARGIN = 16  # positions behind what is measured
 ANSWER_CONTEXT = 512  # positions of a dialogue and its answer
+DIALOGUES = 24  # answered at least: one alone says little about what is accepted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,10 +156,11 @@ def drafting(
             sizes = {"sequences": batch, "context": ANSWER_CONTEXT}
             sizes["step_tokens"] = batch * ANSWER_CONTEXT
             plain = replicas.make(**sizes)
-            asked = evaluate.prompt_ids(plain, evaluate.held_out_dialogues(batch))
+            count = -(-max(DIALOGUES, batch) // batch) * batch
+            asked = evaluate.prompt_ids(plain, evaluate.held_out_dialogues(count))
             quick = replicas.make(**sizes, nextn=nextn, varlen_verify=True)
             drafts.learn(quick, batch)
-            found.append(drafts.compare(plain, quick, asked, new_tokens, repeats))
+            found.append(drafts.compare(plain, quick, asked, batch, new_tokens, repeats))
             plain.close()
             quick.close()
     values = {"about": _about(replicas), "nextn": nextn}

@@ -72,10 +72,11 @@ def compare(
     plain: Pipeline,
     drafting: Pipeline,
     prompts: Sequence[Sequence[int]],
+    sequences: int,
     new_tokens: int,
     repeats: int,
 ) -> Comparison:
-    """Answers all prompts at once, in every mode, `repeats` times.
+    """Answers all prompts, so many at once, in every mode, `repeats` times.
 
     Args:
       plain, drafting: without drafts, and with drafts of which only those that pay are verified.
@@ -95,7 +96,10 @@ def compare(
             speculation.planners = planners if mode == PAYING else {}
             before = _Counts(speculation)
             pipeline = plain if mode == NONE else drafting
-            told, seconds = _run(pipeline, prompts, new_tokens)
+            told, seconds = list[list[int]](), 0.0
+            for first in range(0, len(prompts), sequences):
+                some, took = _run(pipeline, prompts[first : first + sequences], new_tokens)
+                told, seconds = told + some, seconds + took
             answers = answers or told
             if told != answers:
                 raise DsJaxError(f"{mode}: other tokens than with {NONE}; report this")
@@ -106,8 +110,8 @@ def compare(
     speculation.planners = planners
     modes = {NONE: Mode(tuple(speeds[NONE]))}
     for mode, count in counts.items():
-        modes[mode] = Mode(tuple(speeds[mode]), count.verified, count.accepted, count.sizes)
-    return Comparison(len(prompts), sum(map(len, answers)), modes)
+        modes[mode] = Mode(tuple(speeds[mode]), count.verified, count.accepted, dict(count.sizes))
+    return Comparison(sequences, sum(map(len, answers)), modes)
 
 
 class _Counts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 
 import pytest
@@ -44,10 +46,11 @@ def test_all_modes_answer_alike_and_are_timed() -> None:
     quick = Pipeline(model, params, numerics="float32", nextn=2, varlen_verify=True, **sizes)
     drafts.learn(quick, 2)
     prompts = [prompt(5), prompt(9, seed=1)]
-    found = drafts.compare(plain, quick, prompts, 12, 2)
+    found = drafts.compare(plain, quick, prompts, 2, 12, 2)
     assert set(found.modes) == {drafts.NONE, drafts.ALL, drafts.PAYING}
     for mode in found.modes.values():
         assert len(mode.tokens_per_s) == 2 and all(math.isfinite(s) for s in mode.tokens_per_s)
+    assert json.dumps(dataclasses.asdict(found))
     every = found.modes[drafts.ALL]
     assert set(every.sizes) == {6} and 1.0 <= every.accepted <= 3.0
     asked = replica.requests(prompts, [12, 12], reuse_prefix=True, to_end=True)
