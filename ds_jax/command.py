@@ -43,6 +43,14 @@ def start(program: str, main: Callable[[list[str]], None]) -> None:
     app.run(run, flags_parser=parse)
 
 
+def adopt(own: flags.FlagValues) -> None:
+    """Makes flags that a module keeps to itself those of this process, which runs that module."""
+    flags.FLAGS.append_flag_values(own)
+    for name in own:
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], own[name])  # --help shows it
+    own.mark_as_parsed()  # the process parses them with its own
+
+
 def needed(flag: flags.FlagHolder[str | None]) -> str:
     """The value of a flag that a command cannot do without.
 

@@ -32,10 +32,19 @@ from ds_jax import command, model_flags
 from ds_jax.errors import ConfigError
 from ds_jax.records import SamplingParams
 
-_ROUNDS = flags.DEFINE_integer("rounds", 40, "Requests of each kind, one by one.", lower_bound=1)
-_LOADS = flags.DEFINE_integer("loads", 3, "Times that all clients ask at once.", lower_bound=1)
-_CLIENTS = flags.DEFINE_integer("clients", 8, "Requests at once.", lower_bound=1)
-_TOKENS = flags.DEFINE_integer("tokens", 128, "Of each answer under load.", lower_bound=1)
+_FLAGS = flags.FlagValues()  # of this program alone: who imports it gets no flags
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 40, "Requests of each kind, one by one.", lower_bound=1, flag_values=_FLAGS
+)
+_LOADS = flags.DEFINE_integer(
+    "loads", 3, "Times that all clients ask at once.", lower_bound=1, flag_values=_FLAGS
+)
+_CLIENTS = flags.DEFINE_integer(
+    "clients", 8, "Requests at once.", lower_bound=1, flag_values=_FLAGS
+)
+_TOKENS = flags.DEFINE_integer(
+    "tokens", 128, "Of each answer under load.", lower_bound=1, flag_values=_FLAGS
+)
 PROMPT = "What is 17 + 25?"
 
 
@@ -158,4 +167,5 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    command.adopt(_FLAGS)
     command.start("ds_jax.benchmark.http_cost", main)

@@ -33,17 +33,30 @@ from absl import flags
 from ds_jax import command
 from ds_jax.errors import ConfigError
 
-_URL = flags.DEFINE_string("url", "http://127.0.0.1:8000", "The service.")
-_MODE = flags.DEFINE_enum("mode", "requests", ["requests", "streams", "open"], "How to load it.")
-_CLIENTS = flags.DEFINE_integer("clients", 32, "requests, streams: clients.", lower_bound=1)
-_SECONDS = flags.DEFINE_float("seconds", 10.0, "requests, open: duration.", lower_bound=0.1)
-_RATE = flags.DEFINE_float("rate", 100.0, "open: requests a second.", lower_bound=0.1)
-_MAX_TOKENS = flags.DEFINE_integer("max_tokens", 8, "Of each answer.", lower_bound=1)
-_MODEL = flags.DEFINE_string("model", "tiny", "Name of the model.")
-_KEY = flags.DEFINE_string("key", "any", "API key.")
-_PID = flags.DEFINE_integer("pid", None, "Process of the service: its processor time is told.")
-_DEADLINE_S = flags.DEFINE_float("deadline_s", None, "open: of each request.")
-_SEED = flags.DEFINE_integer("seed", 0, "open: of the times.")
+_FLAGS = flags.FlagValues()  # of this program alone: who imports it gets no flags
+_URL = flags.DEFINE_string("url", "http://127.0.0.1:8000", "The service.", flag_values=_FLAGS)
+_MODE = flags.DEFINE_enum(
+    "mode", "requests", ["requests", "streams", "open"], "How to load it.", flag_values=_FLAGS
+)
+_CLIENTS = flags.DEFINE_integer(
+    "clients", 32, "requests, streams: clients.", lower_bound=1, flag_values=_FLAGS
+)
+_SECONDS = flags.DEFINE_float(
+    "seconds", 10.0, "requests, open: duration.", lower_bound=0.1, flag_values=_FLAGS
+)
+_RATE = flags.DEFINE_float(
+    "rate", 100.0, "open: requests a second.", lower_bound=0.1, flag_values=_FLAGS
+)
+_MAX_TOKENS = flags.DEFINE_integer(
+    "max_tokens", 8, "Of each answer.", lower_bound=1, flag_values=_FLAGS
+)
+_MODEL = flags.DEFINE_string("model", "tiny", "Name of the model.", flag_values=_FLAGS)
+_KEY = flags.DEFINE_string("key", "any", "API key.", flag_values=_FLAGS)
+_PID = flags.DEFINE_integer(
+    "pid", None, "Process of the service: its processor time is told.", flag_values=_FLAGS
+)
+_DEADLINE_S = flags.DEFINE_float("deadline_s", None, "open: of each request.", flag_values=_FLAGS)
+_SEED = flags.DEFINE_integer("seed", 0, "open: of the times.", flag_values=_FLAGS)
 
 PATH = "/v1/chat/completions"
 
@@ -271,7 +284,11 @@ def main(arguments: list[str]) -> None:
     """Runs what the flags say."""
     if arguments:
         raise ConfigError(f"unexpected argument {arguments[0]!r}; settings are flags")
-    print(json.dumps(_run(load(_MODE.value)), indent=2))
+    try:
+        found = _run(load(_MODE.value))
+    except ConnectionError as error:
+        raise ConfigError(f"--url={_URL.value}: no service answers there ({error})") from None
+    print(json.dumps(found, indent=2))
 
 
 def _run(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
@@ -283,4 +300,5 @@ def _run(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    command.adopt(_FLAGS)
     command.start("ds_jax.benchmark.http_load", main)

@@ -155,11 +155,11 @@ class Front:
         if isinstance(error, HTTPException):
             path, method = exchange.scope["path"], exchange.scope["method"]
             if error.status_code == 405:
-                allowed = (error.headers or {}).get("Allow", "POST").encode()
+                allowed = (error.headers or {}).get("Allow", "POST").split(", ")
                 return Problem(
                     405,
                     f"{method} is not allowed on {path[:200]}",
-                    headers=((b"allow", allowed),),
+                    headers=((b"allow", ", ".join(sorted(allowed)).encode()),),
                 )
             return Problem(404, f"there is nothing at {path[:200]}")
         assert isinstance(error, Exception), "cancellation is no problem"

@@ -43,7 +43,7 @@ def teacher_forced(case: Recorded) -> list[dict[str, np.ndarray]]:
 
     def run(params: Any, tables: Any, recorded: Any, sources: Any) -> list[dict[str, jax.Array]]:
         ctx, access = runner.context, memory.Access(None, fresh=True)
-        place = deepseek_v41._place(ctx, access, tables, batch, None)
+        place = deepseek_v41._place(ctx, tables, batch, None)
         b, u = batch.token_ids.shape
         m, d = model.hc_mult, model.hidden_size
         embeds = jnp.broadcast_to(params.embed[batch.token_ids][:, :, None], (b, u, m, d))
