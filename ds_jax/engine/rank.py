@@ -109,9 +109,14 @@ class Rank:
         return self._take(sequence, positions)
 
     def save(self, sequence: Sequence, position: int, *, likely: bool) -> Copy | None:
-        """Plans to store the state behind `position`; None: not at a border, or not worth it."""
+        """Plans to store the state behind `position`; None: not at a border, or not worth it, or it
+        holds rows that only rebuild windows.
+        """
         number, rest = divmod(position, self.limits.page_tokens)
         if rest or not self.snapshots.capacity:
+            return None
+        assert sequence.replay is not None, "a sequence that runs has a plan"
+        if position < sequence.replay.settled:
             return None
         keys = sequence.chain.keys
         if number <= len(keys) and self.snapshots.find(keys[number - 1]) is not None:
@@ -201,7 +206,8 @@ class Rank:
         must = set(replay.decoder_cuts(limits.rule, prompt, len(sequence.tokens)))
         wanted = set[int]()
         if self.snapshots.capacity:
-            wanted = {plan.hit, *replay.borders(limits.rule, prompt, limits.page_tokens)}
+            borders = replay.borders(limits.rule, prompt, limits.page_tokens)
+            wanted = {p for p in (plan.hit, *borders) if p >= plan.settled}
         return tuple(sorted(p for p in wanted - set(stored) | must if p > plan.start))
 
     def _bind(self, sequence: Sequence) -> None:

@@ -121,6 +121,8 @@ class Replay:
       floor: no window key below it exists, on the encoder side.
       decoder_start: first position that the decoder side runs.
       decoder_floor: no window key below it exists, on the decoder side.
+      settled: below it rows are run only to rebuild windows: they lack keys themselves, and no
+        state that holds them may be stored.
       exact: the results are those of a run without a cache that skips no row.
     """
 
@@ -130,6 +132,7 @@ class Replay:
     floor: int
     decoder_start: int
     decoder_floor: int
+    settled: int
     exact: bool
 
     def decoder_rows(self, start: int, stop: int) -> range:
@@ -177,6 +180,7 @@ def plan(
         floor=floor,
         decoder_start=max(start, kept),
         decoder_floor=max(floor, kept),
+        settled=anchor if floor else 0,
         exact=exact and not kept,
     )
 

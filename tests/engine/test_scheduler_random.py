@@ -171,8 +171,9 @@ def test_five_hundred_short_requests_leave_nothing_behind() -> None:
 
 
 @pytest.mark.slow
-def test_twenty_thousand_short_requests_leave_nothing_behind() -> None:
-    check_soak(soak(20_000, seed=2))
+@pytest.mark.parametrize("seed", [2, 5])
+def test_twenty_thousand_short_requests_leave_nothing_behind(seed: int) -> None:
+    check_soak(soak(20_000, seed=seed))
 
 
 def test_ended_sequences_are_not_kept() -> None:

@@ -96,6 +96,22 @@ def test_alignment_only_moves_a_rebuild_further_in_front(
     assert aligned.restore or aligned.start % align == 0
 
 
+@given(cases())
+@settings(max_examples=120, deadline=None)
+def test_a_state_stored_behind_settled_rows_holds_right_windows(
+    case: tuple[Rule, int, int, list[int], int],
+) -> None:
+    rule, prompt, hit, stored, total = case
+    plan = replay.plan(rule, prompt, hit, stored, total)
+    right = right_rows(rule, plan, total)
+    back = rule.window - 1 + rule.backtrack
+    known = set(range(plan.restore - back, plan.restore)) if plan.restore else set[int]()
+    for length in range(max(plan.settled, plan.start), total + 1):
+        rows = set(range(max(0, length - back), length))
+        for layer in range(rule.layers):
+            assert rows <= right[layer] | known, f"{length} tokens, layer {layer}"
+
+
 def test_released_sizes() -> None:
     exact = Rule(128, RELEASED, backtrack=6)
     assert (exact.encoder_layers, exact.layers) == (20, 40)
@@ -118,7 +134,7 @@ def test_a_hit_near_the_end_goes_back_in_front_of_the_kept_rows() -> None:
 def test_a_bounded_replay_is_one_window() -> None:
     rule = Rule(128, RELEASED, bounded=True)
     plan = replay.plan(rule, 2000, 1920)
-    assert (plan.start, plan.floor, plan.exact) == (1792, 1792, False)
+    assert (plan.start, plan.floor, plan.settled, plan.exact) == (1792, 1792, 1920, False)
     assert replay.plan(rule, 2000, 128).start == 0  # a hit of one window: all of it, exact
     restored = replay.plan(rule, 2000, 1920, [1920])
     assert (restored.start, restored.floor, restored.exact) == (1920, 0, True)
@@ -126,7 +142,7 @@ def test_a_bounded_replay_is_one_window() -> None:
 
 def test_a_cold_prompt_runs_everything() -> None:
     plan = replay.plan(Rule(128, RELEASED), 300, 0)
-    assert plan == Replay(0, 0, 0, 0, 0, 0, True)
+    assert plan == Replay(0, 0, 0, 0, 0, 0, 0, True)
     short = replay.plan(Rule(128, RELEASED, 0, "mask", 140), 140, 0)
     assert short.exact
     assert short.decoder_start == 0
