@@ -107,13 +107,7 @@ def run(
     how = controls.unpack(words[:, 2:_KNOWN], judged.anchor)
     number = jnp.repeat(jnp.arange(n), width)
     within = jnp.tile(jnp.arange(width, dtype=jnp.int32), n)
-    each = sample.Controls(
-        temperature=how.temperature[number],
-        top_p=how.top_p[number],
-        top_k=how.top_k[number],
-        seed=how.seed[number],
-        position=how.position[number] + within + 1,
-    )
+    each = verify.rows_controls(how, number, within)
     logits = mask.refuse(judged.logits.reshape(n * width, vocab), rows)
     plain = sample.sample(logits, each).reshape(n, width)
     verified = jnp.arange(k)[None, :] < lengths[:, None]

@@ -86,7 +86,7 @@ def forward(
     model = ctx.model
     place = _place(ctx, tables, batch, is_image)
     if packing is not None:
-        met = _place(ctx, None, packing.batch, None)
+        met = _addresses(ctx, packing.batch)
         place = dataclasses.replace(place, packing=packing, met=met)
     h = params.embed[batch.token_ids].astype(ctx.dtype) if embeds is None else embeds
     b, u, d = h.shape
@@ -137,24 +137,31 @@ def logits(ctx: Context, params: Params, hidden: Float[Array, "T D"]) -> Float[A
 
 
 def _place(ctx, tables, batch: caches.Batch, is_image) -> layer.Place:
-    model = ctx.model
-    where = memory.positions(batch)
-    back = batch.lookback_ids.shape[1]
-    rows = None
-    if model.engram_layer_ids and tables is not None:
+    place, model = _addresses(ctx, batch), ctx.model
+    if model.engram_layer_ids:
+        assert tables is not None, "a model with Engram layers needs its hash tables"
+        back = batch.lookback_ids.shape[1]
         ids = jnp.concatenate([batch.lookback_ids, batch.token_ids], axis=1)
         dead = batch.start[:, None] - back + jnp.arange(ids.shape[1])[None, :] < 0
         if is_image is not None:
             dead = dead | is_image
-        rows = engram.hash_rows(model, tables, ids, dead)
+        place = dataclasses.replace(place, engram_rows=engram.hash_rows(model, tables, ids, dead))
+    if is_image is not None:
+        place = dataclasses.replace(place, is_image=is_image[:, batch.lookback_ids.shape[1] :])
+    return place
+
+
+def _addresses(ctx, batch: caches.Batch) -> layer.Place:
+    """Of rows whose tokens nobody asks for: where they are read and written."""
+    where = memory.positions(batch)
     return layer.Place(
         batch=batch,
         positions=where,
         valid=memory.valid(batch),
-        angles_window=rope.angles(where, rope.frequencies(model, compressed=False)),
-        angles_compressed=rope.angles(where, rope.frequencies(model, compressed=True)),
-        engram_rows=rows,
-        is_image=None if is_image is None else is_image[:, back:],
+        angles_window=rope.angles(where, rope.frequencies(ctx.model, compressed=False)),
+        angles_compressed=rope.angles(where, rope.frequencies(ctx.model, compressed=True)),
+        engram_rows=None,
+        is_image=None,
     )
 
 

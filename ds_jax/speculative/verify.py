@@ -60,16 +60,20 @@ def prefix(passes: Bool[Array, " T"], rows: ragged.Rows, drafts: int) -> Int[Arr
 
 
 def rows_controls(
-    controls: sample.Controls, rows: ragged.Rows, position: Int[Array, " T"]
+    controls: sample.Controls, of: Int[Array, " T"], within: Int[Array, " T"]
 ) -> sample.Controls:
-    """Controls of packed rows from those of their sequences."""
-    of = rows.sequence
+    """Controls of T rows from those of their sequences `of`.
+
+    Args:
+      controls: of R sequences; position: of their anchors.
+      within: how far a row is behind its anchor; what is drawn stands one further.
+    """
     return sample.Controls(
         temperature=controls.temperature[of],
         top_p=controls.top_p[of],
         top_k=controls.top_k[of],
         seed=controls.seed[of],
-        position=position,
+        position=controls.position[of] + within + 1,
     )
 
 
@@ -93,7 +97,7 @@ def verify(
     """
     r, k = drafts.shape
     of = rows.sequence
-    each = rows_controls(controls, rows, controls.position[of] + rows.within + 1)
+    each = rows_controls(controls, of, rows.within)
     plain = sample.sample(logits, each)
     place = jnp.minimum(rows.within, k - 1)
     draft = drafts[of, place]

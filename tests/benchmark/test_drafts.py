@@ -10,7 +10,7 @@ import pytest
 
 from ds_jax import Pipeline
 from ds_jax.benchmark import drafts, replica
-from ds_jax.testing import drafting_model, prompt, tiny_params
+from ds_jax.testing import prompt, smallest_drafting_model, tiny_params
 
 
 def test_gain_is_the_median_over_neighbouring_runs() -> None:
@@ -29,17 +29,7 @@ def test_gain_is_the_median_over_neighbouring_runs() -> None:
 
 @pytest.mark.slow
 def test_all_modes_answer_alike_and_are_timed() -> None:
-    model = drafting_model(
-        num_hidden_layers=1,
-        compress_ratios=(0, 0),
-        kv_source_layer_ids=(),
-        index_source_layer_ids=(),
-        candidate_source_layer_id=None,
-        engram_layer_ids=(),
-        engram_num_embeddings=(),
-        num_nextn_predict_layers=1,
-        dspark_target_layer_ids=(0,),
-    )
+    model = smallest_drafting_model()
     sizes = {"max_sequences": 2, "max_context": 32, "page_tokens": 32, "chunk_tokens": (32,)}
     params = tiny_params(model)
     plain = Pipeline(model, params, numerics="float32", **sizes)

@@ -10,7 +10,7 @@ import pytest
 from ds_jax import Pipeline, SamplingParams
 from ds_jax.engine import profile
 from ds_jax.engine.speculation import Speculation
-from ds_jax.testing import drafting_model, prompt, tiny_params
+from ds_jax.testing import prompt, smallest_drafting_model, tiny_params
 
 DRAFTS = 2
 SIZES: dict[str, Any] = {
@@ -23,18 +23,7 @@ SIZES: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def pipeline() -> Pipeline:
-    """One window layer and one drafter block: everything that is compiled, compiled soon."""
-    model = drafting_model(
-        num_hidden_layers=1,
-        compress_ratios=(0, 0),
-        kv_source_layer_ids=(),
-        index_source_layer_ids=(),
-        candidate_source_layer_id=None,
-        engram_layer_ids=(),
-        engram_num_embeddings=(),
-        num_nextn_predict_layers=1,
-        dspark_target_layer_ids=(0,),
-    )
+    model = smallest_drafting_model()
     options = SIZES | {"numerics": "float32", "nextn": DRAFTS, "varlen_verify": True}
     return Pipeline(model, tiny_params(model), **options)
 
