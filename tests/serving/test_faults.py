@@ -341,14 +341,12 @@ def test_a_full_queue_answers_429_with_advice() -> None:
 
 
 def test_the_sdk_comes_back_when_it_is_told_to() -> None:
-    with running(max_running=1, max_waiting=1, keep_alive_s=0.05, step_s=0.0) as server:
+    # steps slow enough for the two streams to outlast both tries on any machine
+    with running(max_running=1, max_waiting=1, keep_alive_s=0.05, step_s=0.005) as server:
         server.service.gate.admission.hold_s = 0.05
         with openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=5) as client:
-            with busy(server, 2):
-                thread = threading.Timer(0.1, lambda: None)
-                thread.start()
-                with pytest.raises(openai.RateLimitError):
-                    client.with_options(max_retries=1).chat.completions.create(**chat("hi"))
+            with busy(server, 2), pytest.raises(openai.RateLimitError):
+                client.with_options(max_retries=1).chat.completions.create(**chat("hi"))
             answer = client.chat.completions.create(**chat("hi"))
         assert answer.choices[0].message.content == "Hello world."
 
