@@ -182,6 +182,7 @@ class Pipeline:
         self.loop.is_warm = old.is_warm
         if self.loop.speculation is not None and old.speculation is not None:
             self.loop.speculation.planners = old.speculation.planners
+            self.loop.speculation.resting = old.speculation.resting
         return self.engine
 
     @classmethod

@@ -65,7 +65,7 @@ def learn(pipeline: Pipeline, sequences: int) -> None:
     runner, speculation = pipeline.runner, pipeline.loop.speculation
     assert speculation is not None, "the pipeline drafts"
     full = runner.buckets.decode(sequences, runner.engine.max_context)
-    speculation.learn(profile.measure(runner, runner.buckets.verify(full)))
+    speculation.learn(profile.measure(runner, runner.buckets.drafting(full)))
 
 
 def compare(

@@ -25,6 +25,7 @@ class StepKey:
       scores: beside what a prefill step does, log probabilities of the token behind every row.
       flat: rows of one token each, of any sequences, several of one sequence among them.
       verify_rows: rows of anchors and drafts together in a decode step; 0: it verifies none.
+      rests: of a step with one such row a sequence: it makes no drafts for the next step either.
     """
 
     sequences: int
@@ -36,6 +37,7 @@ class StepKey:
     flat: bool = False
     scores: bool = False
     verify_rows: int = 0
+    rests: bool = False
 
     def drafts_of_one(self, drafts: int) -> int:
         """Drafts of one sequence that the step can verify: none if it has one row a sequence."""
@@ -102,6 +104,17 @@ class Buckets:
         rows = [full.sequences * width for width in self.verify_widths]
         return [dataclasses.replace(full, verify_rows=n) for n in rows]
 
+    def resting(self, full: StepKey) -> StepKey | None:
+        """The step that can run instead where drafts do not pay; None: all drafts are verified."""
+        if self.verify_widths[:1] != (1,):
+            return None
+        return dataclasses.replace(full, verify_rows=full.sequences, rests=True)
+
+    def drafting(self, full: StepKey) -> list[StepKey]:
+        """All steps of so many sequences: those that verify drafts, and the one that rests."""
+        rest = self.resting(full)
+        return [*([] if rest is None else [rest]), *self.verify(full)]
+
     def prefill(
         self, sequences: int, tokens: int, context: int, *, fresh: bool, all_logits: bool = False
     ) -> StepKey:
@@ -144,7 +157,7 @@ class Buckets:
                     found[self.prefill(sequences, tokens, context, fresh=False)] = None
             for sequences in self.sequences:
                 step = self.decode(sequences, context)
-                found |= dict.fromkeys(self.verify(step) if self.drafts else [step])
+                found |= dict.fromkeys(self.drafting(step) if self.drafts else [step])
         for tokens in self.chunks:
             found[self.scores(tokens)] = None
         return list(found)

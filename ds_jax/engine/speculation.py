@@ -1,8 +1,9 @@
 """The host's part of speculation: how many drafts the next step verifies, and what became of them.
 
-Decides the compiled size of a step that verifies drafts and the budget of every rank. Never decides
-whose drafts they are (the device does, by younger confidences), never runs anything. In: launches,
-told words, measured times. Out: launches with sizes and budgets, tokens, statistics.
+Decides the compiled size of a step that verifies drafts and the budget of every rank, or that the
+step rests. Never decides whose drafts they are (the device does, by younger confidences), never
+runs anything. In: launches, told words, measured times. Out: launches with sizes and budgets,
+tokens, statistics.
 
 The budget is decided from confidences two steps old: with a step in flight, these are the youngest
 that are known; with none, the youngest but one. What is left of a compiled size is filled up.
@@ -22,6 +23,7 @@ from ds_jax.engine.sequence import Sequence as Running
 from ds_jax.engine.sequence import State
 from ds_jax.speculative import plan
 from ds_jax.speculative.state import Told
+from ds_jax.speculative.worth import Worth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +69,10 @@ class Speculation:
         self.buckets = buckets
         self.ranks = ranks
         self.planners: dict[StepKey, plan.Planner] = {}  # by the step with room for all drafts
+        self.resting: dict[StepKey, plan.Planner] = {}  # the same, of the step that makes none
+        self._worth = Worth()
         self._known: dict[int, Known] = {}
+        self._drafted: set[int] = set()  # sequences whose newest step makes drafts
         self._last: tuple[int, float] | None = None  # number and end of the last step alone
         drafts = buckets.drafts
         self.verified = np.zeros(drafts, np.int64)
@@ -78,23 +83,32 @@ class Speculation:
         self.tokens = 0
         self.error = 0.0
         self.sizes: collections.Counter[int] = collections.Counter()
+        self.rested = 0  # steps
         self.planned_ms = self.measured_ms = 0.0
         self.timed = 0
 
     def learn(self, times_ms: Mapping[StepKey, float]) -> None:
         """Takes measured times of steps; only these sizes are chosen from now on."""
         groups: dict[StepKey, dict[int, float]] = {}
+        resting: dict[StepKey, dict[int, float]] = {}
         for key, time in times_ms.items():
-            full = dataclasses.replace(key, verify_rows=key.sequences * (1 + self.buckets.drafts))
-            groups.setdefault(full, {})[key.verify_rows] = time
+            kind = resting if key.rests else groups
+            kind.setdefault(self._full(key), {})[key.verify_rows] = time
         self.planners = {full: plan.Planner(plan.Curve.of(g)) for full, g in groups.items()}
+        self.resting = {full: plan.Planner(plan.Curve.of(g)) for full, g in resting.items()}
 
     def choose(self, steps: Sequence[Launch]) -> list[Launch]:
         """The launches, those that verify drafts with their size and budgets."""
+        for step in steps:
+            self._drafted -= {chunk.sequence.number for chunk in step.chunks}
         return [self._sized(s) if s.key.verify_rows else s for s in steps]
 
+    def _full(self, key: StepKey) -> StepKey:
+        """The step with room for all drafts."""
+        rows = key.sequences * (1 + self.buckets.drafts)
+        return dataclasses.replace(key, verify_rows=rows, rests=False)
+
     def _sized(self, launch: Launch) -> Launch:
-        drafts = self.buckets.drafts
         mine: list[list[Running]] = [[] for _ in range(self.ranks)]
         for row in launch.rows:
             mine[row.sequence.rank].append(row.sequence)
@@ -102,27 +116,37 @@ class Speculation:
         self._known = {n: known for n, known in self._known.items() if n in numbers}
         key, planner = launch.key, self.planners.get(launch.key)
         if planner is not None:
-            need = [len(m) + planner.budget(self.rates(m)) for m in mine if m]
-            size = planner.curve.size(max(need))
-            assert size is not None, f"{max(need)} rows are more than all drafts"
+            rates = [self.rates(m) for m in mine if m]
+            plain, most = self.resting.get(launch.key), max(map(len, mine))
+            if plain is not None and self._worth.rests(most, planner, plain):
+                return self._at_rest(launch)
+            size = planner.curve.size(max(len(r) + planner.budget(r) for r in rates))
+            assert size is not None, "no step holds all drafts"
             key = dataclasses.replace(key, verify_rows=size)
-        each = key.drafts_of_one(drafts)
+        self._drafted = numbers
+        each = key.drafts_of_one(self.buckets.drafts)
         budgets = [max(0, min(key.verify_rows - len(m), len(m) * each)) for m in mine]
         self.sizes[key.verify_rows] += 1
         return dataclasses.replace(launch, key=key, budgets=tuple(budgets))
 
+    def _at_rest(self, launch: Launch) -> Launch:
+        self._drafted = set()
+        self.rested += 1
+        key = self.buckets.resting(launch.key)
+        assert key is not None, "its time was measured"
+        return dataclasses.replace(launch, key=key, budgets=(0,) * self.ranks)
+
     def rates(self, sequences: Sequence[Running]) -> np.ndarray:
-        """Survivals two steps old, float32 [R K]."""
+        """Survivals two steps old, float32 [R K]; remembers what is known of them."""
         known: list[np.ndarray] = []
-        comes: list[bool] = []
         for s in sequences:
             found = self._known.get(s.number)
-            in_flight = s.in_flight > 1  # beside the step that is planned here
-            if found is None:
+            if found is None or s.number not in self._drafted:
                 known.append(NOTHING)
-            else:
-                known.append(found.live if in_flight else found.before)
-            comes.append(in_flight and s.received > 0)
+            else:  # beside the step that is planned here, another may be in flight
+                known.append(found.live if s.in_flight > 1 else found.before)
+        self._worth.saw(np.array([k for k in known if len(k)]))
+        comes = [s.number in self._drafted for s in sequences]
         return plan.known_rates(known, self.buckets.drafts, comes)
 
     def drafted(self, steps: Sequence[Launch], readers: Sequence[Running]) -> Drafted:
@@ -130,14 +154,14 @@ class Speculation:
         verify = next((s for s in steps if s.key.verify_rows), None)
         if verify is None:
             return Drafted(None, False, len(readers), tuple(readers))
-        full = dataclasses.replace(
-            verify.key, verify_rows=verify.key.sequences * (1 + self.buckets.drafts)
-        )
-        planner, time = self.planners.get(full), None
+        planner, time = self._planner(verify.key), None
         if planner is not None:
             time = planner.step_ms(len(verify.rows), verify.key.verify_rows)
         first = len(readers) - len(verify.rows)
         return Drafted(verify.key, len(steps) == 1, first, tuple(readers), time)
+
+    def _planner(self, key: StepKey) -> plan.Planner | None:
+        return (self.resting if key.rests else self.planners).get(self._full(key))
 
     def read(
         self, number: int, drafted: Drafted, rows: np.ndarray, now_s: float
@@ -160,6 +184,9 @@ class Speculation:
         return told.tokens, drafts
 
     def _count(self, sequence: Running, told: Told, place: int) -> Sequence[float]:
+        if not told.drafts[place]:  # the step rested
+            self._known.pop(sequence.number, None)
+            return ()
         known = self._known.get(sequence.number)
         verified, accepted = int(told.verified[place]), len(told.tokens[place]) - 1
         self.verified[:verified] += 1
@@ -188,10 +215,9 @@ class Speculation:
         if drafted.planned_ms is None:
             return
         time_ms = (now_s - last[1]) * 1e3
-        full = dataclasses.replace(
-            drafted.key, verify_rows=drafted.key.sequences * (1 + self.buckets.drafts)
-        )
-        self.planners[full].measured(len(drafted.readers), drafted.key.verify_rows, time_ms, 0.0)
+        planner = self._planner(drafted.key)
+        assert planner is not None, "its time was planned"
+        planner.measured(len(drafted.readers), drafted.key.verify_rows, time_ms, 0.0)
         self.planned_ms += drafted.planned_ms
         self.measured_ms += time_ms
         self.timed += 1
@@ -212,6 +238,7 @@ class Speculation:
         for k in range(self.buckets.drafts):
             out[f"verified_at_{k + 1}"] = int(self.verified[k])
             out[f"accepted_at_{k + 1}"] = int(self.accepted[k])
+        out["steps_without_drafts"] = self.rested
         for size, count in sorted(self.sizes.items()):
             out[f"steps_of_{size}_rows"] = count
         return out

@@ -32,6 +32,7 @@ from ds_jax.engine.buckets import StepKey
 from ds_jax.models import cache as caches
 from ds_jax.models import deepseek_v41, dspark, engram, memory
 from ds_jax.models.context import Context
+from ds_jax.sampling import sample
 from ds_jax.speculative import confidence, draft, ragged, verify
 from ds_jax.speculative import state as draft_states
 from ds_jax.speculative.state import DraftState
@@ -77,6 +78,8 @@ def run(
     packed: Int[Array, "R words"],
 ) -> Served:
     """One step of one rank."""
+    if key.rests:
+        return _rest(ctx, layout, back, params, tables, cache, recent, drafts, packed)
     slots = packed[:, 0]
     active = slots < layout.num_slots
     at = jnp.minimum(slots, layout.num_slots - 1)
@@ -102,6 +105,48 @@ def run(
     judged = Judged(logits, rows.first, rows.lengths, anchor, line)
     after = settle(ctx, layout, params, cache, recent, drafts, slots, judged, verdict, how, coupled)
     return Served(cache, *after, verdict.token, logits[verdict.final], judged)
+
+
+def _rest(
+    ctx: Context,
+    layout: caches.Layout,
+    back: int,
+    params: deepseek_v41.Params,
+    tables: engram.HashTables | None,
+    cache: caches.Cache,
+    recent: Int[Array, "slots recent"],
+    drafts: DraftState,
+    packed: Int[Array, "R words"],
+) -> Served:
+    """Plain decoding from where the device stands: nothing is verified, no drafts are made.
+
+    The drafter's context rows are written, so that its drafts are as good as ever afterwards.
+    """
+    slots = packed[:, 0]
+    active = slots < layout.num_slots
+    at = jnp.minimum(slots, layout.num_slots - 1)
+    anchor, line = drafts.anchor[at], recent[at]
+    batch = caches.Batch(
+        token_ids=line[:, back:],
+        lookback_ids=line[:, :back],
+        start=jnp.where(active, anchor, 0),
+        lens=active.astype(jnp.int32),
+        slots=jnp.where(active, slots, batches.NO_SLOT),
+        page_table=packed[:, HEADER:],
+    )
+    access = memory.Access(layout, fresh=False)
+    held, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, cache)
+    assert held is not None, "a step has a cache"
+    cache = write_context(ctx, layout, params, held, out.taps, batch)
+    logits = deepseek_v41.logits(ctx, params, out.hidden[:, 0])
+    tokens = sample.sample(logits, controls.unpack(packed[:, ADDRESS:HEADER], anchor + 1))
+    number = jnp.arange(len(slots), dtype=jnp.int32)
+    line = jnp.concatenate([line, drafts.tokens[at]], axis=1)
+    judged = Judged(logits, number, jnp.zeros_like(number), anchor, line)
+    newest = jnp.concatenate([line[:, 1 : back + 1], tokens[:, None]], axis=1)
+    recent = recent.at[slots].set(newest, mode="drop")
+    after = draft_states.started(drafts, slots, anchor + 1, tokens)
+    return Served(cache, recent, after, tokens, logits, judged)
 
 
 def settle(

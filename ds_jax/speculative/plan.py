@@ -104,9 +104,13 @@ class Planner:
 
         The global best, not the first local one: a curve of compiled sizes has steps.
         """
+        return self.best(rates)[0]
+
+    def best(self, rates: np.ndarray) -> tuple[int, float]:
+        """`budget`, and the tokens a millisecond that it promises; 0 where nothing is known."""
         sequences = len(rates)
         if not self.curve.rows:
-            return rates.size
+            return rates.size, 0.0
         slope, rest = self.slope_ms, self.rest_ms(sequences)
         ordered = np.sort(np.asarray(rates, np.float32).reshape(-1))[::-1]
         tokens, best, chosen = np.float32(sequences), 0.0, 0
@@ -119,7 +123,7 @@ class Planner:
             time_ms = self.curve.time_ms(size) + slope * size + rest
             if (speed := float(tokens) / time_ms) > best:
                 best, chosen = speed, count
-        return chosen
+        return chosen, best
 
 
 def places(rates: np.ndarray, budget: int) -> np.ndarray:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ds_jax import Pipeline, SamplingParams
-from ds_jax.engine import profile
+from ds_jax.engine import batch as batches
+from ds_jax.engine import profile, verify_step
+from ds_jax.engine.runner import Runner
 from ds_jax.engine.speculation import Speculation
+from ds_jax.speculative import worth
+from ds_jax.speculative.state import Told
 from ds_jax.testing import prompt, smallest_drafting_model, tiny_params
+from tests.engine import stepping
 
-DRAFTS = 2
+DRAFTS, CONTEXT = 2, 32
 SIZES: dict[str, Any] = {
     "max_sequences": 2,
-    "max_context": 32,
+    "max_context": CONTEXT,
     "page_tokens": 32,
     "chunk_tokens": (32,),
 }
@@ -34,6 +40,7 @@ def test_no_compilation_after_warm_up_with_drafts(
     keys = pipeline.runner.buckets.keys()
     assert pipeline.warm_up() == len(keys)
     assert {k.verify_rows for k in keys if k.feeds_back} == {1, 2, 3, 4, 6}
+    assert {k.sequences for k in keys if k.rests} == {1, 2}
     compilations.clear()
     for params in (
         SamplingParams(max_tokens=9, temperature=0.0, ignore_eos=True),
@@ -59,6 +66,55 @@ def test_tokens_do_not_depend_on_what_steps_cost(pipeline: Pipeline) -> None:
         lengths.append(pipeline.stats()["mean_verified_length"])
     assert outputs[0] == outputs[1]
     assert lengths[0] > 1.0 and lengths[1] == 0.0
+
+
+def test_tokens_do_not_depend_on_steps_that_rest(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drafts are left out, tried again after five steps, and left out again."""
+    monkeypatch.setattr(worth, "FIRST", 5)
+    every = pipeline.runner.buckets.keys()
+    keys = [k for k in every if k.verify_rows]
+    prompts = [prompt(n, seed=n) for n in (9, 4)]
+    for asked in ({"temperature": 0.0}, {"temperature": 1.0, "seq_seed": 4}):
+        params = SamplingParams(max_tokens=20, ignore_eos=True, **asked)  # type: ignore
+        outputs = []
+        for rest_ms in (2.0, 0.1):  # of 1 ms for every other step: resting never pays, or always
+            found = Speculation(pipeline.runner.buckets, 1)
+            found.learn({k: rest_ms if k.rests else 1.0 for k in keys})
+            pipeline.loop.speculation = found
+            outputs.append([r.token_ids for r in pipeline.generate(prompts, params)])
+            rested = found.stats()["steps_without_drafts"]
+            assert (rested > 5) == (rest_ms < 1)
+            assert found.stats()["drafting_rounds_total"] > 0
+        assert outputs[0] == outputs[1]
+
+
+def test_drafts_after_a_rest_are_those_without(pipeline: Pipeline) -> None:
+    r = pipeline.runner
+    given = r.context.model, r.context.numerics, r.mesh, r.params, r.tables, r.engine, r.cache
+    runner, ids, states = Runner(*given), prompt(9, seed=9), []
+    full = runner.buckets.decode(1, CONTEXT)
+    drafting, rest = runner.buckets.verify(full)[0], runner.buckets.resting(full)
+    assert rest is not None and rest.rests and not drafting.rests
+    for keys in ([drafting] * 3, [rest, rest, drafting]):
+        runner.reset()
+        start = runner.buckets.prefill(1, len(ids), CONTEXT, fresh=True)
+        runner.launch(start, [stepping.row(runner, ids, 0, len(ids))])
+        for key in keys:
+            packed = np.zeros((1, batches.width(key, runner.back)), np.int32)
+            packed[0, verify_step.MOST] = CONTEXT - 2
+            packed[0, batches.HEADER :] = list(runner.pages_of(0))[: key.pages]
+            output = runner.start(key, packed)
+            drafts = runner.state.drafts
+            assert drafts is not None and int(drafts.count[0]) == (0 if key.rests else DRAFTS)
+        assert output.newest is not None
+        told = dataclasses.asdict(Told.read(np.asarray(output.newest)[:1]))
+        kept = (drafts.anchor, drafts.tokens, drafts.confidence, runner.state.recent)
+        made = [np.asarray(a)[0] for a in (output.logits, *kept)]
+        states.append([*told.values(), *made])
+    for one, other in zip(*states, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_measured_times_are_kept_for_the_next_start(
