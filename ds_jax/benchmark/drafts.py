@@ -31,14 +31,17 @@ class Mode:
 
     Attributes:
       tokens_per_s: of every timed run, all sequences together.
-      verified, accepted: drafts verified, tokens made, a sequence and step (means).
-      sizes: steps by their rows.
+      verified, accepted: drafts verified, tokens made, a sequence and step (means); of steps that
+        make drafts.
+      sizes: steps that make drafts by their rows.
+      rested: steps that make none.
     """
 
     tokens_per_s: tuple[float, ...]
     verified: float = 0.0
     accepted: float = 1.0
     sizes: Mapping[int, int] = dataclasses.field(default_factory=dict[int, int])
+    rested: int = 0
 
     @property
     def speed(self) -> float:
@@ -110,7 +113,8 @@ def compare(
     speculation.planners = planners
     modes = {NONE: Mode(tuple(speeds[NONE]))}
     for mode, count in counts.items():
-        modes[mode] = Mode(tuple(speeds[mode]), count.verified, count.accepted, dict(count.sizes))
+        means = count.verified, count.accepted
+        modes[mode] = Mode(tuple(speeds[mode]), *means, dict(count.sizes), count.rested)
     return Comparison(sequences, sum(map(len, answers)), modes)
 
 
@@ -121,6 +125,7 @@ class _Counts:
         self.rows, self.tokens = speculation.rows, speculation.tokens
         self.drafts = int(speculation.verified.sum())
         self.sizes = collections.Counter(speculation.sizes)
+        self.rested = speculation.rested
 
     def minus(self, before: _Counts) -> _Counts:
         """What came since. Mutates this."""
@@ -128,6 +133,7 @@ class _Counts:
         self.tokens -= before.tokens
         self.drafts -= before.drafts
         self.sizes -= before.sizes
+        self.rested -= before.rested
         return self
 
     @property
@@ -160,8 +166,8 @@ def table(found: Sequence[Comparison]) -> str:
     """Markdown."""
     lines = [
         f"| sequences | {NONE}, tokens/s | {ALL} | {PAYING} | gain of all | gain of those that pay "
-        "| paying over all | verified a step | accepted length |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| paying over all | verified a step | accepted length | steps that rest |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for c in found:
         every, paying = c.modes[ALL], c.modes[PAYING]
@@ -170,7 +176,8 @@ def table(found: Sequence[Comparison]) -> str:
             f"| {paying.speed:.0f} | {c.gain(ALL, NONE):.2f}x | {c.gain(PAYING, NONE):.2f}x "
             f"| {c.gain(PAYING, ALL):.2f}x "
             f"| {every.verified:.2f} -> {paying.verified:.2f} "
-            f"| {every.accepted:.2f} -> {paying.accepted:.2f} |"
+            f"| {every.accepted:.2f} -> {paying.accepted:.2f} "
+            f"| {paying.rested} of {paying.rested + sum(paying.sizes.values())} |"
         )
     return "\n".join(lines)
 

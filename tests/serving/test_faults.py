@@ -267,7 +267,7 @@ def test_requests_while_the_engine_is_down_are_told_to_come_back() -> None:
 
 @contextlib.contextmanager
 def busy(server: Running, count: int) -> Iterator[None]:
-    """The engine has `count` long streams to do."""
+    """The engine has `count` long streams to do, running or waiting."""
     stop = threading.Event()
 
     def hold() -> None:
@@ -280,7 +280,8 @@ def busy(server: Running, count: int) -> Iterator[None]:
     threads = [threading.Thread(target=hold) for _ in range(count)]
     for thread in threads:
         thread.start()
-    eventually(lambda: server.service.in_flight == count)
+    gate = server.service.gate.admission  # a request counts as in flight before it has its place
+    eventually(lambda: gate.running + gate.num_waiting == count)
     try:
         yield
     finally:
@@ -341,7 +342,6 @@ def test_a_full_queue_answers_429_with_advice() -> None:
 
 
 def test_the_sdk_comes_back_when_it_is_told_to() -> None:
-    # steps slow enough for the two streams to outlast both tries on any machine
     with running(max_running=1, max_waiting=1, keep_alive_s=0.05, step_s=0.005) as server:
         server.service.gate.admission.hold_s = 0.05
         with openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=5) as client:
