@@ -40,7 +40,7 @@ layers: $(READY) ## an import may only point down
 	$(VENV)/bin/lint-imports
 
 notebooks: $(READY) ## execute the notebooks
-	$(PY) -m pytest -q -m notebook $(PYTEST_ARGS)
+	$(PY) -m pytest -q -n $(WORKERS) -m notebook $(PYTEST_ARGS)
 
 browser: $(READY) ## the playground in Chromium
 	$(PY) -m pytest -q -m browser tests/serving $(PYTEST_ARGS)

@@ -68,7 +68,7 @@ def learn(pipeline: Pipeline, sequences: int) -> None:
     runner, speculation = pipeline.runner, pipeline.loop.speculation
     assert speculation is not None, "the pipeline drafts"
     full = runner.buckets.decode(sequences, runner.engine.max_context)
-    speculation.learn(profile.measure(runner, runner.buckets.drafting(full)))
+    speculation.learn(profile.measure(runner, runner.buckets.variants(full)))
 
 
 def compare(
@@ -143,8 +143,8 @@ class _Counts:
 
     @property
     def accepted(self) -> float:
-        """Tokens a sequence and step."""
-        return self.tokens / max(self.rows, 1)
+        """Tokens a sequence and step; one where no step made drafts."""
+        return self.tokens / self.rows if self.rows else 1.0
 
 
 def _run(

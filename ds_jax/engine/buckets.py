@@ -24,8 +24,8 @@ class StepKey:
       all_logits: logits of every row instead of the last one; nothing is sampled.
       scores: beside what a prefill step does, log probabilities of the token behind every row.
       flat: rows of one token each, of any sequences, several of one sequence among them.
-      verify_rows: rows of anchors and drafts together in a decode step; 0: it verifies none.
-      rests: of a step with one such row a sequence: it makes no drafts for the next step either.
+      verify_rows: rows of anchors and drafts together in a decode step; 0: it knows no drafts.
+      rests: a decode step of one such row a sequence verifies no drafts and makes none.
     """
 
     sequences: int
@@ -110,7 +110,7 @@ class Buckets:
             return None
         return dataclasses.replace(full, verify_rows=full.sequences, rests=True)
 
-    def drafting(self, full: StepKey) -> list[StepKey]:
+    def variants(self, full: StepKey) -> list[StepKey]:
         """All steps of so many sequences: those that verify drafts, and the one that rests."""
         rest = self.resting(full)
         return [*([] if rest is None else [rest]), *self.verify(full)]
@@ -157,7 +157,7 @@ class Buckets:
                     found[self.prefill(sequences, tokens, context, fresh=False)] = None
             for sequences in self.sequences:
                 step = self.decode(sequences, context)
-                found |= dict.fromkeys(self.drafting(step) if self.drafts else [step])
+                found |= dict.fromkeys(self.variants(step) if self.drafts else [step])
         for tokens in self.chunks:
             found[self.scores(tokens)] = None
         return list(found)

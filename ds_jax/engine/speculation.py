@@ -94,7 +94,10 @@ class Speculation:
         for key, time in times_ms.items():
             kind = resting if key.rests else groups
             kind.setdefault(self._full(key), {})[key.verify_rows] = time
-        self.planners = {full: plan.Planner(plan.Curve.of(g)) for full, g in groups.items()}
+        self.planners = {
+            full: plan.Planner(plan.Curve.of(g), without=full.sequences)
+            for full, g in groups.items()
+        }
         self.resting = {full: plan.Planner(plan.Curve.of(g)) for full, g in resting.items()}
 
     def choose(self, steps: Sequence[Launch]) -> list[Launch]:
@@ -116,13 +119,15 @@ class Speculation:
         self._known = {n: known for n, known in self._known.items() if n in numbers}
         key, planner = launch.key, self.planners.get(launch.key)
         if planner is not None:
-            rates = [self.rates(m) for m in mine if m]
+            seen: list[np.ndarray] = []
+            rates = [self.rates(m, seen) for m in mine if m]
+            self._worth.saw(np.array(seen))
             plain, most = self.resting.get(launch.key), max(map(len, mine))
             if plain is not None and self._worth.rests(most, planner, plain):
                 return self._at_rest(launch)
-            size = planner.curve.size(max(len(r) + planner.budget(r) for r in rates))
-            assert size is not None, "no step holds all drafts"
-            key = dataclasses.replace(key, verify_rows=size)
+            sizes = [planner.size(len(r), planner.budget(r)) or 0 for r in rates]
+            key = dataclasses.replace(key, verify_rows=max(sizes))
+            assert key.verify_rows, "no step holds all drafts"
         self._drafted = numbers
         each = key.drafts_of_one(self.buckets.drafts)
         budgets = [max(0, min(key.verify_rows - len(m), len(m) * each)) for m in mine]
@@ -136,16 +141,18 @@ class Speculation:
         assert key is not None, "its time was measured"
         return dataclasses.replace(launch, key=key, budgets=(0,) * self.ranks)
 
-    def rates(self, sequences: Sequence[Running]) -> np.ndarray:
-        """Survivals two steps old, float32 [R K]; remembers what is known of them."""
+    def rates(self, sequences: Sequence[Running], seen: list[np.ndarray]) -> np.ndarray:
+        """Survivals two steps old, float32 [R K]; appends those that are known to `seen`."""
         known: list[np.ndarray] = []
         for s in sequences:
             found = self._known.get(s.number)
-            if found is None or s.number not in self._drafted:
+            if s.request.params.needs_full_sampling:  # its drafts are never verified
+                known.append(np.zeros(self.buckets.drafts, np.float32))
+            elif found is None or s.number not in self._drafted:
                 known.append(NOTHING)
             else:  # beside the step that is planned here, another may be in flight
                 known.append(found.live if s.in_flight > 1 else found.before)
-        self._worth.saw(np.array([k for k in known if len(k)]))
+        seen += [k for k in known if len(k)]
         comes = [s.number in self._drafted for s in sequences]
         return plan.known_rates(known, self.buckets.drafts, comes)
 
@@ -179,14 +186,13 @@ class Speculation:
         drafts: list[Sequence[float]] = [()] * len(told.tokens)
         for place, sequence in enumerate(drafted.readers[drafted.prefilled :], drafted.prefilled):
             if sequence.state is not State.ENDED:  # it ended while this step ran: nobody reads it
-                drafts[place] = self._count(sequence, told, place)
+                if drafted.key is None or not drafted.key.rests:
+                    drafts[place] = self._count(sequence, told, place)
+                self._note(sequence, told, place)
         self._time(number, drafted, now_s)
         return told.tokens, drafts
 
     def _count(self, sequence: Running, told: Told, place: int) -> Sequence[float]:
-        if not told.drafts[place]:  # the step rested
-            self._known.pop(sequence.number, None)
-            return ()
         known = self._known.get(sequence.number)
         verified, accepted = int(told.verified[place]), len(told.tokens[place]) - 1
         self.verified[:verified] += 1
@@ -198,14 +204,23 @@ class Speculation:
             self.error += float(np.abs(gap).sum())
             if self.samples is not None and verified == len(known.confidence):
                 self.samples.append((known.confidence, accepted))
-        sure = told.confidence[place].astype(np.float32)
-        live = np.cumprod(np.clip(sure, 0, 1), dtype=np.float32)
-        before = known.live if known is not None else NOTHING
-        self._known[sequence.number] = Known(live, before, sure)
         if not accepted:
             return ()
         past = told.accept_prob[place] if known is None else known.confidence
         return past[:accepted].tolist()
+
+    def _note(self, sequence: Running, told: Told, place: int) -> None:
+        """Confidences of the drafts that a step has made; one that rests makes none, but behind a
+        token that was drawn under a grammar.
+        """
+        if not told.drafts[place]:
+            self._known.pop(sequence.number, None)
+            return
+        known = self._known.get(sequence.number)
+        sure = np.nan_to_num(told.confidence[place].astype(np.float32), nan=0.0)
+        live = np.cumprod(np.clip(sure, 0, 1), dtype=np.float32)
+        before = known.live if known is not None else NOTHING
+        self._known[sequence.number] = Known(live, before, sure)
 
     def _time(self, number: int, drafted: Drafted, now_s: float) -> None:
         """The time between two results is that of the second step, if both ran alone."""

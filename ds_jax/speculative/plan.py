@@ -55,10 +55,12 @@ class Planner:
 
     Args:
       curve: of the compiled sizes.
+      without: the size that verifies no drafts, whatever room its sequences leave; 0: all can.
     """
 
-    def __init__(self, curve: Curve):
+    def __init__(self, curve: Curve, without: int = 0):
         self.curve = curve
+        self.without = without
         self._excess: collections.deque[tuple[int, float]] = collections.deque(maxlen=WINDOW)
         self._rests: collections.deque[tuple[int, float]] = collections.deque(maxlen=WINDOW)
         self._slope: float | None = None
@@ -96,6 +98,11 @@ class Planner:
             return None
         return self.curve.time_ms(size) + self.slope_ms * size + self.rest_ms(sequences)
 
+    def size(self, sequences: int, drafts: int) -> int | None:
+        """The compiled size that verifies so many drafts; None: there is none."""
+        rows = sequences + drafts
+        return self.curve.size(max(rows, self.without + 1) if drafts else rows)
+
     def budget(self, rates: np.ndarray) -> int:
         """Drafts to verify, 0 .. R K.
 
@@ -117,7 +124,7 @@ class Planner:
         for count in range(rates.size + 1):
             if count:
                 tokens = np.float32(tokens + ordered[count - 1])
-            size = self.curve.size(sequences + count)
+            size = self.size(sequences, count)
             if size is None:
                 break
             time_ms = self.curve.time_ms(size) + slope * size + rest

@@ -15,7 +15,7 @@ import numpy as np
 
 from ds_jax.speculative.plan import Planner
 
-RECENT = 8.0  # steps that the typical survivals remember
+RECENT, TRIED = 8.0, 2.0  # steps that the typical survivals remember; of a trial
 MARGIN = 1.03  # how much faster drafts have to be before steps make some again
 TRIAL = 4  # steps of a trial: the first has no drafts yet, and outcomes come two steps late
 FIRST, LONGEST = 64, 1024  # steps of rest between trials; doubled each time that one fails
@@ -28,18 +28,19 @@ class Worth:
         self.typical: np.ndarray | None = None  # [K] survivals
         self._rests = False  # but for trials
         self._rested = 0  # steps since the last trial
-        self._trial = 0
+        self._trial = 0  # steps of a trial that are left
+        self._tries = False  # the trial's outcome is still to be judged
         self._patience = FIRST
 
     def saw(self, rates: np.ndarray) -> None:
-        """Survivals [sequences K] that a budget was made of."""
+        """Survivals [sequences K] that the budgets of a step were made of."""
         if not len(rates):
             return
         mean = rates.mean(axis=0, dtype=np.float64)
         if self.typical is None:
             self.typical = mean
         else:
-            self.typical += (mean - self.typical) / RECENT
+            self.typical += (mean - self.typical) / (TRIED if self._tries else RECENT)
 
     def rests(self, sequences: int, drafting: Planner, plain: Planner) -> bool:
         """Whether the next step makes and verifies no drafts.
@@ -53,6 +54,7 @@ class Worth:
         if self._trial:
             self._trial -= 1
             return False
+        self._tries = False
         time_ms = plain.step_ms(sequences, sequences)
         assert time_ms is not None, "the step that rests holds all sequences"
         typical = np.tile(self.typical.astype(np.float32), (sequences, 1))
@@ -62,7 +64,7 @@ class Worth:
             self._rested, self._patience = 0, FIRST
             return False
         if self._rested >= self._patience:
-            self._rested, self._trial = 0, TRIAL - 1
+            self._rested, self._trial, self._tries = 0, TRIAL - 1, True
             self._patience = min(2 * self._patience, LONGEST)
             return False
         self._rested += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ import pytest
 from ds_jax import Pipeline, SamplingParams
 from ds_jax.engine import batch as batches
 from ds_jax.engine import profile, verify_step
+from ds_jax.engine.buckets import StepKey
 from ds_jax.engine.runner import Runner
-from ds_jax.engine.speculation import Speculation
+from ds_jax.engine.sequence import State
+from ds_jax.engine.speculation import Drafted, Speculation
+from ds_jax.speculative import state as draft_state
 from ds_jax.speculative import worth
 from ds_jax.speculative.state import Told
 from ds_jax.testing import prompt, smallest_drafting_model, tiny_params
@@ -80,14 +84,58 @@ def test_tokens_do_not_depend_on_steps_that_rest(
         params = SamplingParams(max_tokens=20, ignore_eos=True, **asked)  # type: ignore
         outputs = []
         for rest_ms in (2.0, 0.1):  # of 1 ms for every other step: resting never pays, or always
-            found = Speculation(pipeline.runner.buckets, 1)
-            found.learn({k: rest_ms if k.rests else 1.0 for k in keys})
-            pipeline.loop.speculation = found
+            found = _costing(pipeline, {k: rest_ms if k.rests else 1.0 for k in keys}, monkeypatch)
             outputs.append([r.token_ids for r in pipeline.generate(prompts, params)])
             rested = found.stats()["steps_without_drafts"]
             assert (rested > 5) == (rest_ms < 1)
             assert found.stats()["drafting_rounds_total"] > 0
         assert outputs[0] == outputs[1]
+
+
+def _costing(
+    pipeline: Pipeline, times_ms: dict[StepKey, float], monkeypatch: pytest.MonkeyPatch
+) -> Speculation:
+    """Steps cost this, whatever they take. Mutates the pipeline."""
+    monkeypatch.setattr(Speculation, "_time", lambda *_: None)
+    found = Speculation(pipeline.runner.buckets, 1)
+    found.learn(times_ms)
+    pipeline.loop.speculation = found
+    return found
+
+
+def test_steps_rest_for_requests_whose_drafts_nobody_verifies(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Log probabilities and penalties are asked for, or not; the drafts are equally good."""
+    every = pipeline.runner.buckets.keys()
+    times = {k: 0.99 if k.rests else 1.0 for k in every if k.verify_rows}
+    prompts = [prompt(n, seed=n) for n in (9, 4)]
+    for extra, rests in (
+        ({}, False),
+        ({"top_logprobs": 1}, True),
+        ({"frequency_penalty": 0.3, "seq_seed": 2}, True),
+    ):
+        found = _costing(pipeline, times, monkeypatch)
+        params = SamplingParams(max_tokens=20, temperature=1.0, ignore_eos=True, **extra)  # type: ignore
+        results = pipeline.generate(prompts, params)
+        assert [len(r.token_ids) for r in results] == [20, 20]
+        assert (found.stats()["steps_without_drafts"] > 10) == rests
+
+
+def test_a_step_that_rests_counts_no_drafting_round(pipeline: Pipeline) -> None:
+    """Not for sequences either that have drafts behind it, as those under a grammar do."""
+    found = Speculation(pipeline.runner.buckets, 1)
+    key = pipeline.runner.buckets.resting(pipeline.runner.buckets.decode(2, CONTEXT))
+    reader: Any = types.SimpleNamespace(state=State.DECODE, number=7)
+    row = np.zeros((1, draft_state.words(DRAFTS)), np.int32)
+    row[0, :2] = 1, 60
+    tokens, drafts = found.read(3, Drafted(key, False, 0, (reader,)), row, 0.0)
+    assert tokens == [[60]] and drafts == [()]
+    assert found.stats()["drafting_rounds_total"] == 0
+    assert found.stats()["mean_accepted_length"] == 1.0
+    full = dataclasses.replace(key, rests=False) if key is not None else None
+    found.read(4, Drafted(full, False, 0, (reader,)), row, 0.0)
+    assert found.stats()["drafting_rounds_total"] == 1
 
 
 def test_drafts_after_a_rest_are_those_without(pipeline: Pipeline) -> None:

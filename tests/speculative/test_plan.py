@@ -38,3 +38,16 @@ def test_plans_equal_all_recorded_ones(recorded: dict[str, Any]) -> None:
         got = 1 + plan.places(live, budget)
         equal += budget + len(old) == case["total_q"] and list(got) == case["seqlens_q"]
     assert equal == len(recorded["cases"]) == 85
+
+
+def test_the_size_that_verifies_nothing_holds_no_drafts() -> None:
+    """Four sequences have room there; two leave half of its rows empty."""
+    curve = plan.Curve.of({4: 1.0, 8: 1.2})
+    rates = np.full((2, 1), 0.9, np.float32)
+    planner = plan.Planner(curve, without=4)
+    assert [planner.size(2, drafts) for drafts in (0, 1, 2)] == [4, 8, 8]
+    assert planner.budget(rates) == 2
+    assert planner.best(rates)[1] == pytest.approx(3.8 / 1.2)
+    dear = plan.Planner(plan.Curve.of({4: 1.0, 8: 2.0}), without=4)
+    assert dear.budget(rates) == 0
+    assert plan.Planner(plan.Curve.of({4: 1.0, 8: 2.0})).budget(rates) == 2

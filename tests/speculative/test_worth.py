@@ -57,6 +57,21 @@ def test_a_trial_that_finds_better_drafts_ends_the_rest() -> None:
     assert decisions(held, CHEAP, 3 * worth.FIRST) == [False] * (3 * worth.FIRST)
 
 
+def test_a_trial_weighs_more_than_what_was_before() -> None:
+    held = worth.Worth()
+    for _ in range(50):
+        held.saw(np.zeros((1, 3), np.float32))
+    decisions(held, DEAR, worth.FIRST)
+    for known in (False, False, True, True, True):  # outcomes come two steps late
+        if known:
+            held.saw(SURVIVALS)
+        held.rests(1, DEAR, PLAIN)
+    assert held.typical is not None
+    np.testing.assert_allclose(held.typical, SURVIVALS[0] * (1 - 0.5**3), rtol=1e-6)
+    held.saw(np.zeros((1, 3), np.float32))
+    np.testing.assert_allclose(held.typical, SURVIVALS[0] * (1 - 0.5**3) * 7 / 8, rtol=1e-6)
+
+
 def test_fewer_sequences_make_drafts_pay_again_at_once() -> None:
     held = worth.Worth()
     held.saw(SURVIVALS)
