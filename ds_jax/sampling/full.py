@@ -8,6 +8,7 @@ counts, controls. Out: tokens, counts, a report on each token.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -45,14 +46,24 @@ def sample_full(
     Args:
       rows: packed mask rows (`mask`); None: no token is refused.
     Cost: beside `sample`, reads B V logits twice and B V counts; a report adds a top-k of B V.
+      Rows that have masks and nothing else cost what `sample` does.
     """
-    said = counts[jnp.minimum(shaping.slots, counts.shape[0] - 1)]
-    shaped = penalties.bias(logits, shaping.bias_ids, shaping.bias_values)
-    # rows that are not counted have neutral penalties: whatever is left in their slot changes none
-    shaped = penalties.penalize(shaped, said, shaping.penalties)
-    if rows is not None:
-        shaped = mask.refuse(shaped, rows)
-    tokens = sample.sample(shaped, controls, shaping.min_p)
+
+    def shaped() -> jax.Array:
+        said = counts[jnp.minimum(shaping.slots, counts.shape[0] - 1)]
+        biased = penalties.bias(logits, shaping.bias_ids, shaping.bias_values)
+        # rows that are not counted have neutral penalties: what is left in their slot changes none
+        found = penalties.penalize(biased, said, shaping.penalties)
+        found = found if rows is None else mask.refuse(found, rows)
+        return sample.sample(found, controls, shaping.min_p)
+
+    if rows is None:
+        tokens = shaped()
+    else:
+        biased = (shaping.bias_ids < logits.shape[1]).any()
+        asked = shaping.counted.any() | (shaping.min_p > 0).any() | biased
+        only = functools.partial(sample.sample, mask.refuse(logits, rows), controls)
+        tokens = lax.cond(asked, shaped, only)
     counts = penalties.count(counts, shaping.slots, tokens, shaping.counted)
     report = lax.cond(
         shaping.reported.any(),
