@@ -23,7 +23,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ds_jax.engine import batch as batches
 from ds_jax.engine import controls
@@ -93,11 +93,7 @@ def run(
     line = jnp.concatenate([recent[at], drafts.tokens[at]], axis=1)
     batch = _batch(rows, line, anchor, slots, packed[:, HEADER:], back)
     packing = _packing(rows, active, room + 1, anchor, slots, packed[:, HEADER:])
-    access = memory.Access(layout, fresh=False)
-    held, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, cache, packing=packing)
-    assert held is not None, "a step has a cache"
-    cache = write_context(ctx, layout, params, held, out.taps, batch)
-    logits = deepseek_v41.logits(ctx, params, out.hidden[:, 0])
+    cache, logits = _forward(ctx, layout, params, tables, batch, cache, packing)
     how = controls.unpack(packed[:, ADDRESS:HEADER], anchor)
     coupled = packed[:, COUPLED] > 0
     verdict = verify.verify(logits, rows, how, coupled, drafts.tokens[at], drafts.log_q[at])
@@ -134,11 +130,7 @@ def _rest(
         slots=jnp.where(active, slots, batches.NO_SLOT),
         page_table=packed[:, HEADER:],
     )
-    access = memory.Access(layout, fresh=False)
-    held, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, cache)
-    assert held is not None, "a step has a cache"
-    cache = write_context(ctx, layout, params, held, out.taps, batch)
-    logits = deepseek_v41.logits(ctx, params, out.hidden[:, 0])
+    cache, logits = _forward(ctx, layout, params, tables, batch, cache)
     tokens = sample.sample(logits, controls.unpack(packed[:, ADDRESS:HEADER], anchor + 1))
     number = jnp.arange(len(slots), dtype=jnp.int32)
     line = jnp.concatenate([line, drafts.tokens[at]], axis=1)
@@ -147,6 +139,23 @@ def _rest(
     recent = recent.at[slots].set(newest, mode="drop")
     after = draft_states.started(drafts, slots, anchor + 1, tokens)
     return Served(cache, recent, after, tokens, logits, judged)
+
+
+def _forward(
+    ctx: Context,
+    layout: caches.Layout,
+    params: deepseek_v41.Params,
+    tables: engram.HashTables | None,
+    batch: caches.Batch,
+    cache: caches.Cache,
+    packing: memory.Packing | None = None,
+) -> tuple[caches.Cache, Float[Array, "T V"]]:
+    """The target on rows of one token each: the cache with their rows and the drafter's, logits."""
+    access = memory.Access(layout, fresh=False)
+    held, out, _ = deepseek_v41.forward(ctx, access, params, tables, batch, cache, packing=packing)
+    assert held is not None, "a step has a cache"
+    held = write_context(ctx, layout, params, held, out.taps, batch)
+    return held, deepseek_v41.logits(ctx, params, out.hidden[:, 0])
 
 
 def settle(

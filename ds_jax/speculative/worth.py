@@ -22,7 +22,7 @@ FIRST, LONGEST = 64, 1024  # steps of rest between trials; doubled each time tha
 
 
 class Worth:
-    """Methods mutate it."""
+    """What drafts are worth to one replica, with all numbers of sequences. Methods mutate it."""
 
     def __init__(self) -> None:
         self.typical: np.ndarray | None = None  # [K] survivals
@@ -46,8 +46,9 @@ class Worth:
         """Whether the next step makes and verifies no drafts.
 
         Args:
-          sequences: of the step.
-          drafting, plain: times of steps that make drafts, and of those that do not.
+          sequences: of the step, on the rank that has most.
+          drafting, plain: times of steps that make drafts, and of those that do not, in
+            milliseconds.
         """
         if self.typical is None:
             return False
