@@ -40,6 +40,7 @@ from ds_jax.structured.compiler import Compiler
 from ds_jax.structured.vocabulary import prepared
 
 CALIBRATION = "calibration.json"
+CHUNK_TOKENS = (16, 64, 128, 512)  # of prefill, unless asked otherwise
 TINY = pathlib.Path(__file__).parent / "assets" / "tiny"
 Prompt = str | Sequence[int]
 
@@ -87,7 +88,7 @@ class Pipeline:
         platform: str | None = None,
         max_sequences: int = 8,
         max_context: int | None = None,
-        chunk_tokens: tuple[int, ...] = (16, 64, 128, 512),
+        chunk_tokens: tuple[int, ...] = CHUNK_TOKENS,
         scan_layers: bool | None = None,
         cache_format: str = "auto",
         page_tokens: int = 128,

@@ -46,7 +46,9 @@ _MESH = flags.DEFINE_string("mesh", "ep1", "Devices of a command, such as ep8.")
 _CONTEXT = flags.DEFINE_integer("context", 512, "Tokens a prompt, of prefill and decode.", 1)
 _NEXTN = flags.DEFINE_integer("nextn", 5, "drafts: drafts a sequence and step.", 1)
 _STEP_TOKENS = flags.DEFINE_list("step_tokens", ["512"], "prefill: tokens of a step.")
-_CHUNK_TOKENS = flags.DEFINE_list("chunk_tokens", ["128", "512"], "Lengths of prefill chunks.")
+_CHUNK_TOKENS = flags.DEFINE_list(
+    "chunk_tokens", [], "Lengths of prefill chunks; a pipeline's own where none are given."
+)
 _OVERLAP = flags.DEFINE_bool("overlap", True, "Plan and launch a step while another runs.")
 _SEQUENCES = flags.DEFINE_integer("sequences", 8, "serve: sequences at once.", 1)
 _REQUESTS = flags.DEFINE_integer("requests", 100, "serve: requests of the trace.", 1)
@@ -111,13 +113,15 @@ def _run(name: str) -> None:
 
 def _replicas() -> Replicas:
     from ds_jax.benchmark import commands
+    from ds_jax.pipeline import CHUNK_TOKENS
 
+    lengths = tuple(sorted(_sizes(_CHUNK_TOKENS))) if _CHUNK_TOKENS.value else CHUNK_TOKENS
     return commands.Replicas(
         source=_CONFIG.value if flags.FLAGS["config"].present else _CHECKPOINT.value,
         mesh=_MESH.value,
         numerics=_NUMERICS.value,
         overlap=_OVERLAP.value,
-        chunk_tokens=tuple(sorted(_sizes(_CHUNK_TOKENS))),
+        chunk_tokens=lengths,
         program_cache=_PROGRAM_CACHE.value or None,
         profile=_PROFILE.value,
     )

@@ -17,13 +17,23 @@ from ds_jax.engine.runner import Runner
 from ds_jax.errors import ConfigError
 from ds_jax.records import GenerateRequest, TokenEvent
 from ds_jax.serving import metrics
-from ds_jax.testing import drafting_model, largest_difference, prompt, tiny_pipeline
+from ds_jax.testing import (
+    drafting_model,
+    largest_difference,
+    prompt,
+    smallest_drafting_model,
+    tiny_pipeline,
+)
 from tests.engine import stepping
 
 DRAFTS = 5
 CONTEXT = 64
 SIZES = {"max_sequences": 2, "max_context": CONTEXT, "chunk_tokens": (16,), "page_tokens": CONTEXT}
 PROMPTS = [prompt(length, seed=length) for length in (3, 13)]
+GREEDY_AND_SEEDED = (
+    {"max_tokens": 12, "ignore_eos": True, "temperature": 0.0},
+    {"max_tokens": 12, "ignore_eos": True, "temperature": 1.0, "seq_seed": 5},
+)
 
 
 @pytest.fixture(scope="module")
@@ -185,3 +195,25 @@ def test_checkpoint_without_a_drafter_is_refused(case) -> None:
 @pytest.fixture
 def case(golden):
     return golden / "model" / "swa_only"
+
+
+@pytest.mark.parametrize("mesh", ["ep2", "ep2,dp4"])
+def test_drafts_over_devices_give_the_tokens_of_plain_decoding(mesh: str) -> None:
+    """Every device drafts for its own sequences; experts of drafter and target are split."""
+    sizes = {"max_sequences": 2, "max_context": 32, "page_tokens": 32, "chunk_tokens": (16,)}
+    prompts = [prompt(n, seed=n) for n in (5, 11, 8, 1, 13, 3)]
+    model = smallest_drafting_model()
+    drafts = {"nextn": 2, "varlen_verify": True}
+    outputs = []
+    for options in ({}, {"mesh": mesh}, {"mesh": mesh, **drafts}):
+        pipeline = tiny_pipeline(model, **sizes, **options)
+        outputs.append(
+            [
+                [r.token_ids for r in pipeline.generate(prompts, SamplingParams(**asked))]
+                for asked in GREEDY_AND_SEEDED
+            ]
+        )
+        stats = pipeline.stats()
+        pipeline.close()
+    assert outputs[0] == outputs[1] == outputs[2]
+    assert stats["drafts_verified_total"] > 0
