@@ -280,6 +280,9 @@ def write_pages(
     z, per_page, width = pages.shape
     address = row_addresses(batch, row, per_page)
     address = jnp.where(keep, address, z * per_page)
+    if address.size == 1:  # the write of a single row is one that XLA:CPU copies the pages for
+        address = jnp.concatenate([address, jnp.full_like(address, z * per_page)])
+        words = jnp.concatenate([words, words])
     flat = pages.reshape(z * per_page, width)
     return flat.at[address].set(words, mode="drop").reshape(pages.shape)
 

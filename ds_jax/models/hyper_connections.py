@@ -105,15 +105,11 @@ def mix(ctx: Context, p: HyperConnectionParams, streams: Float[Array, "M T D"]) 
     """
     m, tokens, d = streams.shape
     eps = ctx.model.hc_eps
-    x = ctx.f32(streams)
-    weights = p.fn.reshape(-1, m, d)
-    dot = matmul.matmul(x[0], weights[:, 0])
-    square = jnp.sum(x[0] * x[0], axis=-1)
-    for j in range(1, m):
-        dot = dot + matmul.matmul(x[j], weights[:, j])
-        square = square + jnp.sum(x[j] * x[j], axis=-1)
+    # side by side: a product for each stream would copy its columns of fn in every step
+    joined = jnp.swapaxes(ctx.f32(streams), 0, 1).reshape(tokens, m * d)
+    square = jnp.sum(joined * joined, axis=-1)
     inverse = jax.lax.rsqrt(square / (m * d) + ctx.model.rms_norm_eps)
-    u = dot.T * inverse[None, :]  # [(2+M)M T]: tokens last
+    u = matmul.matmul(joined, p.fn).T * inverse[None, :]  # [(2+M)M T]: tokens last
     scale = jnp.repeat(p.scale, jnp.array([m, m, m * m]), total_repeat_length=(2 + m) * m)
     u = u * scale[:, None] + p.base[:, None]
     pre = jax.nn.sigmoid(u[:m]) + eps
