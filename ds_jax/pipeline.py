@@ -40,7 +40,7 @@ from ds_jax.structured.compiler import Compiler
 from ds_jax.structured.vocabulary import prepared
 
 CALIBRATION = "calibration.json"
-CHUNK_TOKENS = (16, 64, 128, 512)  # of prefill, unless asked otherwise
+CHUNK_TOKENS = (32, 64, 128, 512)  # of prefill, unless asked otherwise
 TINY = pathlib.Path(__file__).parent / "assets" / "tiny"
 Prompt = str | Sequence[int]
 

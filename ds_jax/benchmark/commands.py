@@ -48,14 +48,13 @@ class Replicas:
         self, *, sequences: int, context: int, step_tokens: int | None = None, **more: Any
     ) -> Pipeline:
         """A replica for so many sequences of so many positions; `more`: as for `Pipeline`."""
-        chunks = tuple(c for c in self.chunk_tokens if c < context) or self.chunk_tokens[:1]
         options: dict[str, Any] = {
             "mesh": self.mesh,
             "numerics": self.numerics,
             "program_cache": self.program_cache,
             "max_sequences": sequences,
             "max_context": context,
-            "chunk_tokens": chunks,
+            "chunk_tokens": self.chunk_tokens,
             "engine": {"overlap": self.overlap, "step_tokens": step_tokens},
         }
         return replica.load(self.source, options | more)
