@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ds_jax import config
 from ds_jax.models import norm, rope
 from ds_jax.models.context import Context
+from ds_jax.pallas_kernels import leading
 from ds_jax.sharding.params import declare
 
 
@@ -104,14 +105,11 @@ def scores(
 
 def top_mask(values: Float[Array, "*s C"], k: int) -> Bool[Array, "*s C"]:
     """Mask of the k largest values above -inf; ties go to the lower index."""
+    real = values > -jnp.inf
     if values.shape[-1] <= k:
-        return values > -jnp.inf
-    kth = lax.top_k(values, k)[0][..., -1:]
-    above = values > kth
-    equal = values == kth
-    room = k - jnp.sum(above, axis=-1, keepdims=True, dtype=jnp.int32)
-    rank = jnp.cumsum(equal, axis=-1, dtype=jnp.int32)
-    return (above | (equal & (rank <= room))) & (values > -jnp.inf)
+        return real
+    rows = values.reshape(-1, values.shape[-1])
+    return leading.top(rows, k).reshape(values.shape) & real
 
 
 def candidate_mask(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ds_jax.pallas_kernels import leading
 from ds_jax.sampling import filters
 from tests.oracles import sampling as oracle
 
@@ -73,5 +74,5 @@ def test_a_row_is_filtered_alike_at_every_batch_size() -> None:
 
 def test_ordered_keeps_the_order_of_floats() -> None:
     values = np.array([-np.inf, -3e38, -1.0, -1e-30, 0.0, 1e-30, 1.0, 3e38, np.inf], np.float32)
-    keys = np.asarray(filters.ordered(jnp.asarray(values)[None]))[0]
+    keys = np.asarray(leading.ordered(jnp.asarray(values)[None]))[0]
     assert (np.diff(keys.astype(np.int64)) > 0).all()
