@@ -25,18 +25,18 @@ def top(values: Float[Array, "B V"], k: int) -> Bool[Array, "B V"]:
 def leading(
     keys: UInt32[Array, "B V"], weights: Float[Array, "B V"], target: Float[Array, " B"]
 ) -> Bool[Array, "B V"]:
-    """The first tokens in descending order of keys, until their weights reach the target.
+    """The first entries in descending order of keys, until their weights reach the target.
 
-    A token stays if the weights in front of it sum to less than the target; the first one always
-    does. Equal keys have equal weights and stand in order of id.
+    An entry stays if the weights in front of it sum to less than the target; the first one always
+    does. Equal keys have equal weights and stand in order of number.
     """
 
-    target = jnp.maximum(target, TINY)  # nothing would reach it with no token at all
+    target = jnp.maximum(target, TINY)  # nothing would reach it with no entry at all
 
     def reaches(least: jax.Array) -> jax.Array:
         return jnp.where(keys >= least[:, None], weights, 0.0).sum(axis=-1) >= target
 
-    last = _largest(reaches, 32, len(target))  # key of the last token that stays
+    last = _largest(reaches, 32, len(target))  # key of the last entry that stays
     ends = keys == last[:, None]
     above = jnp.where(keys > last[:, None], weights, 0.0).sum(axis=-1)
     each = jnp.where(ends, weights, 0.0).max(axis=-1)

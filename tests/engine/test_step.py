@@ -93,8 +93,13 @@ def test_packed_and_unpacked_rows_give_equal_bits(pipeline: Pipeline, logits: np
 
 @pytest.mark.parametrize(
     "key",
-    [DECODE, StepKey(1, 24, 4, all_logits=True), StepKey(1, 24, 2, fresh=True, all_logits=True)],
-    ids=["decode", "later chunk", "fresh chunk"],
+    [
+        DECODE,
+        dataclasses.replace(DECODE, sequences=1),  # a write of one row, which copied all pages
+        StepKey(1, 24, 4, all_logits=True),
+        StepKey(1, 24, 2, fresh=True, all_logits=True),
+    ],
+    ids=["decode", "decode of one", "later chunk", "fresh chunk"],
 )
 def test_the_cache_is_updated_in_place(pipeline: Pipeline, key: StepKey) -> None:
     runner = pipeline.runner
