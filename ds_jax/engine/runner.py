@@ -29,8 +29,8 @@ from ds_jax.models import cache as caches
 from ds_jax.models import deepseek_v41, engram
 from ds_jax.models.context import Context
 from ds_jax.sampling import logprobs
+from ds_jax.sharding import params as parameters
 from ds_jax.sharding import rules
-from ds_jax.sharding.params import QuantArray
 
 COPIES = 8  # states copied by one program run; a plan with more of them runs it again
 
@@ -65,13 +65,16 @@ def make_layout(engine: config.Engine, cache: config.Cache) -> caches.Layout:
 
 
 def param_specs(model: config.Model, params: deepseek_v41.Params) -> Any:
-    """PartitionSpecs with the structure of the parameters, stacked and quantised as they are."""
+    """PartitionSpecs with the structure of the parameters, held as they are."""
+    return rules.partition_like(_declared(model, params), params)
+
+
+def _declared(model: config.Model, params: deepseek_v41.Params) -> deepseek_v41.Params:
+    """Declarations of the parameters, stacked as they are."""
     tree = deepseek_v41.spec(model, drafter=params.drafter is not None)
     if any(deepseek_v41.stacked_depth(p) for p in params.layers):
         tree = deepseek_v41.stack_spec(model, tree)
-    leaves = jax.tree.leaves(params, is_leaf=lambda x: isinstance(x, QuantArray))
-    quantized = any(isinstance(x, QuantArray) for x in leaves)
-    return rules.partition_specs(tree, quantized)
+    return tree
 
 
 class Runner:
@@ -377,10 +380,14 @@ def _described(array: jax.Array) -> jax.ShapeDtypeStruct:
 def place_params(
     model: config.Model, params: deepseek_v41.Params, mesh: Mesh, *, stacked: bool
 ) -> deepseek_v41.Params:
-    """Parameters on the mesh in their sharding, stacked for scanning if asked."""
+    """Parameters on the mesh in their sharding, stacked for scanning if asked.
+
+    Plain matrices that are only multiplied are held input-first.
+    """
     params = pad_rows(params, rules.row_multiple(mesh))
     if stacked and len(deepseek_v41.runs(model)) < len(params.layers):
         params = deepseek_v41.stack_layers(model, params)
+    params = jax.tree.map(parameters.input_first, _declared(model, params), params)
     shardings = jax.tree.map(
         lambda spec: NamedSharding(mesh, spec),
         param_specs(model, params),

@@ -21,7 +21,7 @@ from ds_jax.models import norm, rope
 from ds_jax.models.context import Context
 from ds_jax.models.memory import Window
 from ds_jax.pallas_kernels import matmul
-from ds_jax.sharding.params import declare
+from ds_jax.sharding.params import declare, linear
 
 
 @jax.tree_util.register_dataclass
@@ -45,7 +45,7 @@ def spec(model: config.Model, prefix: str) -> AttentionParams:
     g, o = model.o_groups, model.o_lora_rank
 
     def fp8(name: str, rows: int, width: int) -> Any:
-        return declare((rows, width), "fp8", (None, None), (f"{prefix}.{name}",), width)
+        return linear((rows, width), "fp8", (f"{prefix}.{name}",))
 
     def weight(name: str, width: int) -> Any:
         return declare((width,), "bf16", (None,), (f"{prefix}.{name}.weight",))
@@ -57,7 +57,7 @@ def spec(model: config.Model, prefix: str) -> AttentionParams:
         wkv=fp8("wkv", h, d),
         kv_norm=weight("kv_norm", h),
         sink=declare((n,), "f32", (None,), (f"{prefix}.attn_sink",), fill=0.0, keep_f32=True),
-        wo_a=fp8("wo_a", g * o, n * h // g),
+        wo_a=dataclasses.replace(fp8("wo_a", g * o, n * h // g), input_first=False),
         wo_b=fp8("wo_b", d, g * o),
     )
 

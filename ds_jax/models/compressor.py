@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from ds_jax import config
 from ds_jax.models import norm
 from ds_jax.models.context import Context
-from ds_jax.sharding.params import declare
+from ds_jax.sharding.params import declare, linear
 
 
 @jax.tree_util.register_dataclass
@@ -32,11 +32,10 @@ def spec(model: config.Model, layer: int) -> CompressorParams:
     """Declaration of the compressor of a key-value source layer."""
     h, d = model.head_dim, model.hidden_size
     prefix = f"layers.{layer}.attn.compressor"
-    linear = declare((h, d), "bf16", (None, None), (f"{prefix}.wkv.weight",), d)
-    gate = dataclasses.replace(linear, names=(f"{prefix}.wgate.weight",))
+    gated = model.ratio(layer) > 1
     return CompressorParams(
-        wkv=linear,
-        wgate=gate if model.ratio(layer) > 1 else None,
+        wkv=linear((h, d), "bf16", (f"{prefix}.wkv.weight",)),
+        wgate=linear((h, d), "bf16", (f"{prefix}.wgate.weight",)) if gated else None,
         norm=declare((h,), "bf16", (None,), (f"{prefix}.norm.weight",)),
     )
 

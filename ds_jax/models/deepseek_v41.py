@@ -18,7 +18,7 @@ from ds_jax import config
 from ds_jax.models import cache as caches
 from ds_jax.models import dspark, engram, hyper_connections, layer, memory, norm, rope
 from ds_jax.models.context import Context
-from ds_jax.sharding.params import ParamSpec, declare
+from ds_jax.sharding.params import ParamSpec, declare, linear
 
 
 @jax.tree_util.register_dataclass
@@ -40,7 +40,7 @@ def spec(model: config.Model, *, drafter: bool = False) -> Params:
         embed=declare((v, d), "bf16", (None, None), ("embed.weight",), d),
         layers=tuple(layer.spec(model, i) for i in range(model.num_hidden_layers)),
         norm=declare((d,), "bf16", (None,), ("norm.weight",)),
-        head=declare((v, d), "bf16", (None, None), ("head.weight",), d),
+        head=linear((v, d), "bf16", ("head.weight",)),
         drafter=dspark.spec(model) if drafter else None,
     )
 

@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ds_jax import config
 from ds_jax.models import attention, hyper_connections, moe, norm, rope
 from ds_jax.models.context import Context
-from ds_jax.sharding.params import declare
+from ds_jax.sharding.params import declare, linear
 
 
 @jax.tree_util.register_dataclass
@@ -80,11 +80,11 @@ def spec(model: config.Model) -> DSparkParams:
 
     return DSparkParams(
         blocks=tuple(block(n) for n in range(last + 1)),
-        main_proj=declare((d, taps * d), "fp8", (None, None), ("mtp.0.main_proj",), taps * d),
+        main_proj=linear((d, taps * d), "fp8", ("mtp.0.main_proj",)),
         main_norm=weight("0.main_norm", d),
         norm=weight(f"{last}.norm", d),
         markov_embed=weight(f"{last}.markov_head.embed", v, r, fan_in=r),
-        markov_head=weight(f"{last}.markov_head.head", v, r, fan_in=r),
+        markov_head=linear((v, r), "bf16", (f"mtp.{last}.markov_head.head.weight",)),
         confidence=weight(f"{last}.confidence_head.proj", 1, d + r, fan_in=d + r),
     )
 

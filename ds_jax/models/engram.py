@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ds_jax import config, primes
 from ds_jax.models.context import Context
 from ds_jax.pallas_kernels import engram_lookup
-from ds_jax.sharding.params import declare
+from ds_jax.sharding.params import declare, linear
 
 
 @jax.tree_util.register_dataclass
@@ -59,7 +59,7 @@ def spec(model: config.Model, layer: int) -> EngramParams:
     width = columns(model) * g
     return EngramParams(
         table=declare((rows, g), "rows", ("rows", None), (f"{prefix}.embed",), g),
-        wkv=declare(((m + 1) * d, width), "fp8", (None, None), (f"{prefix}.wkv",), width),
+        wkv=linear(((m + 1) * d, width), "fp8", (f"{prefix}.wkv",)),
         q_weight=declare((m, d), "bf16", (None, None), (f"{prefix}.q_weight",)),
         k_weight=declare((m, d), "bf16", (None, None), (f"{prefix}.k_weight",)),
     )

@@ -18,7 +18,7 @@ from ds_jax import config
 from ds_jax.models import norm, rope
 from ds_jax.models.context import Context
 from ds_jax.pallas_kernels import leading
-from ds_jax.sharding.params import declare
+from ds_jax.sharding.params import declare, linear
 
 
 @jax.tree_util.register_dataclass
@@ -38,21 +38,9 @@ def spec(model: config.Model, layer: int) -> IndexerParams:
     prefix = f"layers.{layer}.attn.indexer"
     source = layer in model.kv_source_layer_ids
     return IndexerParams(
-        wq_b=declare(
-            (i * j, model.q_lora_rank), "fp8", (None, None), (f"{prefix}.wq_b",), model.q_lora_rank
-        ),
-        weights_proj=declare(
-            (i, model.hidden_size),
-            "bf16",
-            (None, None),
-            (f"{prefix}.weights_proj.weight",),
-            model.hidden_size,
-        ),
-        wk=declare(
-            (j, model.head_dim), "bf16", (None, None), (f"{prefix}.wk.weight",), model.head_dim
-        )
-        if source
-        else None,
+        wq_b=linear((i * j, model.q_lora_rank), "fp8", (f"{prefix}.wq_b",)),
+        weights_proj=linear((i, model.hidden_size), "bf16", (f"{prefix}.weights_proj.weight",)),
+        wk=linear((j, model.head_dim), "bf16", (f"{prefix}.wk.weight",)) if source else None,
         norm_k=declare((j,), "bf16", (None,), (f"{prefix}.k_norm.weight",)) if source else None,
     )
 
@@ -90,13 +78,15 @@ def scores(
     q = ctx.linear_quantized(low_rank, p.wq_b).reshape(b, u, i, j)
     q = ctx.cache_index(rope.rotate(ctx, q, *angles))
     w = ctx.f32(ctx.linear(x, p.weights_proj)) * (i * j) ** -0.5
+    one = u == 1  # XLA:CPU multiplies faster with the many rows on the left of the few queries
     dots = jnp.einsum(
-        "buij,bcj->buic",
-        q,
-        index_keys,
+        "bcj,buij->bcui" if one else "buij,bcj->buic",
+        *((index_keys, q) if one else (q, index_keys)),
         precision=lax.Precision.HIGHEST,
         preferred_element_type=jnp.float32,
     )
+    if one:
+        dots = jnp.moveaxis(dots, 1, -1)
     total = w[:, :, 0, None] * jax.nn.relu(dots[:, :, 0])
     for head in range(1, i):  # written out: XLA:CPU reduces an inner axis 3 to 5 times slower
         total = total + w[:, :, head, None] * jax.nn.relu(dots[:, :, head])

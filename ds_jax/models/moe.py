@@ -19,7 +19,7 @@ from ds_jax import config
 from ds_jax.models.context import Context
 from ds_jax.pallas_kernels import grouped_matmul, matmul
 from ds_jax.sharding import collectives
-from ds_jax.sharding.params import declare
+from ds_jax.sharding.params import declare, linear
 
 
 @jax.tree_util.register_dataclass
@@ -42,16 +42,15 @@ def spec(model: config.Model, prefix: str, experts: int | None = None) -> MoEPar
     routed = f"{prefix}.experts.{{e}}"
     shared = f"{prefix}.shared_experts"
     fs = f * model.n_shared_experts
+    split = ("experts", None, None)
     return MoEParams(
-        gate=declare((e, d), "bf16", (None, None), (f"{prefix}.gate.weight",), d),
+        gate=linear((e, d), "bf16", (f"{prefix}.gate.weight",)),
         bias=declare((e,), "f32", (None,), (f"{prefix}.gate.bias",), fill=0.0, keep_f32=True),
         bias_vl=declare((e,), "f32", (None,), (f"{prefix}.gate.bias_vl",), fill=0.0, keep_f32=True),
-        w13=declare(
-            (e, 2 * f, d), "fp4", ("experts", None, None), (f"{routed}.w1", f"{routed}.w3"), d
-        ),
-        w2=declare((e, d, f), "fp4", ("experts", None, None), (f"{routed}.w2",), f),
-        shared_w13=declare((2 * fs, d), "fp8", (None, None), (f"{shared}.w1", f"{shared}.w3"), d),
-        shared_w2=declare((d, fs), "fp8", (None, None), (f"{shared}.w2",), fs),
+        w13=linear((e, 2 * f, d), "fp4", (f"{routed}.w1", f"{routed}.w3"), split),
+        w2=linear((e, d, f), "fp4", (f"{routed}.w2",), split),
+        shared_w13=linear((2 * fs, d), "fp8", (f"{shared}.w1", f"{shared}.w3")),
+        shared_w2=linear((d, fs), "fp8", (f"{shared}.w2",)),
     )
 
 

@@ -7,6 +7,7 @@ Out: [T columns Dg].
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
@@ -16,7 +17,7 @@ from ds_jax.sharding.params import QuantArray
 
 
 def lookup_reference(
-    table: matmul.Weight, rows: Int[Array, "T c"], dtype: jnp.dtype
+    table: jax.Array | QuantArray, rows: Int[Array, "T c"], dtype: jnp.dtype
 ) -> Float[Array, "T c g"]:
     """Rows of a whole table, dequantised (exact in bfloat16)."""
     if isinstance(table, QuantArray):
@@ -26,7 +27,7 @@ def lookup_reference(
 
 
 def lookup(
-    table: matmul.Weight, rows: Int[Array, "T c"], dtype: jnp.dtype, axes: tuple[str, ...]
+    table: jax.Array | QuantArray, rows: Int[Array, "T c"], dtype: jnp.dtype, axes: tuple[str, ...]
 ) -> Float[Array, "T c g"]:
     """Rows of a table split by rows over `axes` (none: whole table).
 

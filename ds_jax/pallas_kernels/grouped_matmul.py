@@ -26,7 +26,6 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from ds_jax.pallas_kernels import matmul
-from ds_jax.sharding.params import QuantArray
 
 Apply = Callable[[jax.Array, matmul.Weight, matmul.Weight, jax.Array], jax.Array]
 
@@ -59,7 +58,7 @@ def expert_mlp(
 
 def num_experts(w: matmul.Weight) -> int:
     """Experts in a stacked weight."""
-    return (w.data if isinstance(w, QuantArray) else w).shape[0]
+    return (w if isinstance(w, jax.Array) else w.data).shape[0]
 
 
 def take_expert(w: matmul.Weight, e: Int[Array, ""]) -> matmul.Weight:

@@ -2,7 +2,8 @@
 
 Decides how a `QuantArray` becomes numbers. Never rounds the result: callers own the rounding
 points.
-In: activations [..., i] and a weight [o, i] (plain or `QuantArray`). Out: float32 [..., o].
+In: activations [..., i] and a weight [o, i] (plain, `InputFirst` or `QuantArray`). Out: float32
+[..., o].
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ds_jax.pallas_kernels import quantize
-from ds_jax.sharding.params import QuantArray
+from ds_jax.sharding.params import InputFirst, QuantArray
 
-Weight = jax.Array | QuantArray
+Weight = jax.Array | InputFirst | QuantArray
 
 
-def dequantize(w: Weight, dtype: jnp.dtype) -> Float[Array, ...]:
+def dequantize(w: jax.Array | QuantArray, dtype: jnp.dtype) -> Float[Array, ...]:
     """Values of a weight in `dtype`; exact, because every stored value is exact in bfloat16.
 
     FP8: w[o, i] = e4m3 * 2**(scale[o // 32, i // 32] - 127); FP4: one scale per row and 32 inputs;
@@ -40,11 +41,12 @@ def matmul(x: Float[Array, "... i"], w: Weight) -> Float[Array, "... o"]:
 
     Cost: 2 * rows * o * i flops; reads o * i weights once (dequantised on the fly).
     """
-    values = dequantize(w, x.dtype)
+    turned = isinstance(w, InputFirst)
+    values = w.data.astype(x.dtype) if turned else dequantize(w, x.dtype)
     return lax.dot_general(
         x,
         values,
-        (((x.ndim - 1,), (1,)), ((), ())),
+        (((x.ndim - 1,), (0 if turned else 1,)), ((), ())),
         precision=lax.Precision.HIGHEST,
         preferred_element_type=jnp.float32,
     )

@@ -40,6 +40,7 @@ class ParamSpec:
         fan_in**-0.5 (0: use `fill`).
       fill: constant initial value where `fan_in` is 0.
       keep_f32: computed with in float32 whatever the numerics (mHC, sinks, router bias).
+      input_first: a matrix that is only ever multiplied, so memory may hold it as `InputFirst`.
     """
 
     shape: tuple[int, ...]
@@ -49,6 +50,7 @@ class ParamSpec:
     fan_in: int = 0
     fill: float = 1.0
     keep_f32: bool = False
+    input_first: bool = False
 
     @property
     def quantizable(self) -> bool:
@@ -75,9 +77,18 @@ def declare(
     *,
     fill: float = 1.0,
     keep_f32: bool = False,
+    input_first: bool = False,
 ) -> Any:
     """A `ParamSpec`, typed so that it may stand where the array will be."""
-    return ParamSpec(shape, storage, axes, names, fan_in, fill, keep_f32)
+    return ParamSpec(shape, storage, axes, names, fan_in, fill, keep_f32, input_first)
+
+
+def linear(
+    shape: tuple[int, ...], storage: str, names: tuple[str, ...], axes: tuple[str | None, ...] = ()
+) -> Any:
+    """A matrix [..., o, i] that is only ever multiplied."""
+    axes = axes or (None,) * len(shape)
+    return declare(shape, storage, axes, names, shape[-1], input_first=True)
 
 
 @jax.tree_util.register_dataclass
@@ -95,6 +106,25 @@ class QuantArray:
     data: jax.Array
     scale: jax.Array
     storage: str = dataclasses.field(metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class InputFirst:
+    """A plain matrix held as [..., i, o].
+
+    XLA:CPU multiplies two to eight rows by it twice as fast: the other order is turned round in
+    every product.
+    """
+
+    data: jax.Array
+
+
+def input_first(spec: ParamSpec, weight: Any) -> Any:
+    """The weight as its declaration lets memory hold it; a quantised one stays as it is."""
+    if not spec.input_first or isinstance(weight, QuantArray):
+        return weight
+    return InputFirst(jnp.swapaxes(weight, -1, -2))
 
 
 def quant_like(data: Any, scale: Any, storage: str) -> QuantArray:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from ds_jax.sharding.params import ParamSpec, quant_like
+from ds_jax.sharding.params import InputFirst, ParamSpec, quant_like
 
 Rules = Mapping[str, tuple[str, ...]]
 
@@ -38,6 +38,19 @@ def partition_specs(spec_tree: Any, quantized: bool, rules: Rules = DEFAULT) -> 
         return quant_like(split, split, spec.storage) if quantized and spec.quantizable else split
 
     return jax.tree.map(leaf, spec_tree)
+
+
+def partition_like(spec_tree: Any, params: Any, rules: Rules = DEFAULT) -> Any:
+    """Tree of PartitionSpecs with the structure of these parameters, however memory holds them."""
+
+    def leaf(spec: ParamSpec, held: Any) -> Any:
+        split = partition_spec(spec, rules)
+        if isinstance(held, InputFirst):
+            axes = [*split, *[None] * (len(spec.shape) - len(split))]
+            split = PartitionSpec(*axes[:-2], axes[-1], axes[-2])
+        return jax.tree.map(lambda _: split, held)
+
+    return jax.tree.map(leaf, spec_tree, params)
 
 
 def shardings(

@@ -11,7 +11,7 @@ from ds_jax.errors import ConfigError
 from ds_jax.models import deepseek_v41
 from ds_jax.sharding import mesh, params, rules
 from ds_jax.sharding.mesh import MeshSpec
-from ds_jax.sharding.params import ParamSpec, QuantArray
+from ds_jax.sharding.params import InputFirst, ParamSpec, QuantArray
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,14 @@ def test_experts_and_table_rows_are_split_and_nothing_else(request):
     whole = PartitionSpec()
     assert layer.attn.wkv == QuantArray(whole, whole, "fp8")
     assert specs.embed == layer.hc_attn.fn == whole
+
+
+def test_a_matrix_held_input_first_is_split_over_the_same_axis():
+    tree = {"a": params.linear((4, 6, 8), "fp4", ("a.{e}",), ("experts", "rows", None)), "b": None}
+    held = jax.tree.map(params.input_first, tree, {"a": jax.numpy.zeros((4, 6, 8)), "b": None})
+    specs = rules.partition_like(tree, held)
+    assert specs == {"a": InputFirst(PartitionSpec("ep", None, ("replica", "ep"))), "b": None}
+    assert jax.tree.structure(specs) == jax.tree.structure(held)
 
 
 @pytest.mark.parametrize("quantized", [True, False])

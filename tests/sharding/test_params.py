@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ds_jax.pallas_kernels import grouped_matmul, matmul
 from ds_jax.sharding import params
 from ds_jax.sharding.params import ParamSpec, QuantArray
 
@@ -66,3 +67,23 @@ def test_initial_values_depend_on_seed_and_name_alone():
     assert not np.array_equal(alone["x"], other["x"])
     half = params.initialize(TREE, seed=1, dtype=jnp.bfloat16)
     assert half["dense"].dtype == jnp.bfloat16 and half["sink"].dtype == jnp.float32
+
+
+def test_a_matrix_held_input_first_multiplies_the_same():
+    draw = np.random.default_rng(0)
+    x = jnp.asarray(draw.integers(-8, 8, (5, 96)), jnp.float32)
+    w = jnp.asarray(draw.integers(-8, 8, (3, 70, 96)), jnp.bfloat16)
+    held = params.input_first(params.linear((3, 70, 96), "bf16", ("w",)), w)
+    assert held.data.shape == (3, 96, 70) and held.data.dtype == w.dtype
+    assert grouped_matmul.num_experts(held) == 3
+    for number in range(3):  # whole numbers: their sums are exact in any order
+        one = grouped_matmul.take_expert(held, jnp.int32(number))
+        assert (matmul.matmul(x, one) == matmul.matmul(x, w[number])).all()
+
+
+def test_only_plain_multiplied_matrices_are_held_input_first():
+    table = ParamSpec((70, 96), "bf16", (None, None), ("table",), 96)
+    w = jnp.zeros((70, 96), jnp.bfloat16)
+    assert params.input_first(table, w) is w
+    quantized = QuantArray(w, w, "fp8")
+    assert params.input_first(params.linear((70, 96), "fp8", ("w",)), quantized) is quantized
