@@ -80,19 +80,20 @@ def drafting_model(**changes: Any) -> config.Model:
     return tiny_model(**values | changes)
 
 
-def smallest_drafting_model() -> config.Model:
+def smallest_drafting_model(**changes: Any) -> config.Model:
     """One window layer and one drafter block: everything that is compiled, compiled soon."""
-    return drafting_model(
-        num_hidden_layers=1,
-        compress_ratios=(0, 0),
-        kv_source_layer_ids=(),
-        index_source_layer_ids=(),
-        candidate_source_layer_id=None,
-        engram_layer_ids=(),
-        engram_num_embeddings=(),
-        num_nextn_predict_layers=1,
-        dspark_target_layer_ids=(0,),
-    )
+    values: dict[str, Any] = {
+        "num_hidden_layers": 1,
+        "compress_ratios": (0, 0),
+        "kv_source_layer_ids": (),
+        "index_source_layer_ids": (),
+        "candidate_source_layer_id": None,
+        "engram_layer_ids": (),
+        "engram_num_embeddings": (),
+        "num_nextn_predict_layers": 1,
+        "dspark_target_layer_ids": (0,),
+    }
+    return drafting_model(**values | changes)
 
 
 def tiny_params(model: config.Model, seed: int = 0) -> deepseek_v41.Params:
