@@ -57,7 +57,11 @@ _PREFIXES = flags.DEFINE_integer("prefixes", 4, "serve: beginnings that prompts 
 _SHARED_TOKENS = flags.DEFINE_integer("shared_tokens", 512, "serve: tokens of each.", 1)
 _OWN_TOKENS = flags.DEFINE_integer("own_tokens", 64, "serve: tokens behind it, at most.", 1)
 _SEED = flags.DEFINE_integer("seed", 0, "serve: of the trace.")
-_PLOT = flags.DEFINE_string("plot", None, "Also draw throughput and speed a user there, as SVG.")
+_PLOT = flags.DEFINE_string(
+    "plot",
+    None,
+    "Also draw throughput and speed a user there, as SVG; drafts: what became of each, beside it.",
+)
 _PROFILE = flags.DEFINE_string("profile", None, "Folder for a trace of the run, for Perfetto.")
 _OUT = flags.DEFINE_string("out", None, "Also write every figure there, as JSON.")
 _PROGRAM_CACHE = flags.DEFINE_string(
@@ -109,6 +113,9 @@ def _run(name: str) -> None:
         command.write_json(_OUT.value, report.values)
     if _PLOT.value:
         command.write_text(_PLOT.value, report.picture())
+        path = pathlib.Path(_PLOT.value)
+        for end, picture in report.pictures.items():
+            command.write_text(str(path.with_stem(path.stem + end)), picture)
 
 
 def _replicas() -> Replicas:

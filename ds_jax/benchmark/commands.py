@@ -62,11 +62,14 @@ class Replicas:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a command found: a table, JSON values, and points to draw."""
+    """What a command found: a table, JSON values, points to draw, and further pictures by the end
+    of their file's name.
+    """
 
     text: str
     values: dict[str, Any]
     points: dict[str, list[plot.Point]] = dataclasses.field(default_factory=dict)
+    pictures: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def picture(self) -> str:
         """Throughput against what one user sees.
@@ -167,7 +170,8 @@ def drafting(
             quick.close()
     values = {"about": _about(replicas), "nextn": nextn}
     values["comparisons"] = [dataclasses.asdict(c) for c in found]
-    return Report(drafts.table(found) + _trace(replicas), values, drafts.points(found))
+    pictures = {"_positions": drafts.positions(found)}
+    return Report(drafts.table(found) + _trace(replicas), values, drafts.points(found), pictures)
 
 
 def _phases(

@@ -16,6 +16,8 @@ import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from ds_jax.benchmark import plot, replica
 from ds_jax.engine import profile
 from ds_jax.engine.speculation import Speculation
@@ -35,6 +37,8 @@ class Mode:
         make drafts.
       sizes: steps that make drafts by their rows.
       rested: steps that make none.
+      verified_at, accepted_at: shares of sequences and steps that make drafts in which draft 1,
+        2, ... was verified, and accepted.
     """
 
     tokens_per_s: tuple[float, ...]
@@ -42,6 +46,8 @@ class Mode:
     accepted: float = 1.0
     sizes: Mapping[int, int] = dataclasses.field(default_factory=dict[int, int])
     rested: int = 0
+    verified_at: tuple[float, ...] = ()
+    accepted_at: tuple[float, ...] = ()
 
     @property
     def speed(self) -> float:
@@ -114,7 +120,8 @@ def compare(
     modes = {NONE: Mode(tuple(speeds[NONE]))}
     for mode, count in counts.items():
         means = count.verified, count.accepted
-        modes[mode] = Mode(tuple(speeds[mode]), *means, dict(count.sizes), count.rested)
+        shares = count.shares(count.verified_at), count.shares(count.accepted_at)
+        modes[mode] = Mode(tuple(speeds[mode]), *means, dict(count.sizes), count.rested, *shares)
     return Comparison(sequences, sum(map(len, answers)), modes)
 
 
@@ -123,7 +130,8 @@ class _Counts:
 
     def __init__(self, speculation: Speculation):
         self.rows, self.tokens = speculation.rows, speculation.tokens
-        self.drafts = int(speculation.verified.sum())
+        self.verified_at = speculation.verified.copy()
+        self.accepted_at = speculation.accepted.copy()
         self.sizes = collections.Counter(speculation.sizes)
         self.rested = speculation.rested
 
@@ -131,7 +139,8 @@ class _Counts:
         """What came since. Mutates this."""
         self.rows -= before.rows
         self.tokens -= before.tokens
-        self.drafts -= before.drafts
+        self.verified_at -= before.verified_at
+        self.accepted_at -= before.accepted_at
         self.sizes -= before.sizes
         self.rested -= before.rested
         return self
@@ -139,12 +148,16 @@ class _Counts:
     @property
     def verified(self) -> float:
         """Drafts a sequence and step."""
-        return self.drafts / max(self.rows, 1)
+        return int(self.verified_at.sum()) / max(self.rows, 1)
 
     @property
     def accepted(self) -> float:
         """Tokens a sequence and step; one where no step made drafts."""
         return self.tokens / self.rows if self.rows else 1.0
+
+    def shares(self, drafts: np.ndarray) -> tuple[float, ...]:
+        """Of the sequences and steps that made drafts."""
+        return tuple(float(n) / max(self.rows, 1) for n in drafts)
 
 
 def _run(
@@ -191,3 +204,21 @@ def points(found: Sequence[Comparison]) -> dict[str, list[plot.Point]]:
         ]
         for mode in (NONE, ALL, PAYING)
     }
+
+
+def positions(found: Sequence[Comparison]) -> str:
+    """SVG: how often each draft of those that pay is verified and accepted, and accepted of all."""
+    series: dict[str, list[plot.Point]] = {}
+    for c in found:
+        every, paying = c.modes[ALL], c.modes[PAYING]
+        lines = {
+            "all, accepted": every.accepted_at,
+            "paying, verified": paying.verified_at,
+            "paying, accepted": paying.accepted_at,
+        }
+        for name, shares in lines.items():
+            series[f"{c.sequences}: {name}"] = [
+                (float(number), share, "") for number, share in enumerate(shares, 1)
+            ]
+    title = "sequences at once: share of steps that make drafts"
+    return plot.svg(series, title, "draft", "share")

@@ -17,7 +17,9 @@ def test_gain_is_the_median_over_neighbouring_runs() -> None:
     modes = {
         drafts.NONE: drafts.Mode((10.0, 20.0, 40.0)),
         drafts.ALL: drafts.Mode((20.0, 20.0, 40.0), 5.0, 4.0, {6: 3}),
-        drafts.PAYING: drafts.Mode((30.0, 60.0, 60.0), 2.5, 3.0, {2: 2, 6: 1}),
+        drafts.PAYING: drafts.Mode(
+            (30.0, 60.0, 60.0), 2.5, 3.0, {2: 2, 6: 1}, 0, (1.0, 0.5), (0.75, 0.25)
+        ),
     }
     found = drafts.Comparison(1, 40, modes)
     assert found.gain(drafts.ALL, drafts.NONE) == 1.0
@@ -25,6 +27,7 @@ def test_gain_is_the_median_over_neighbouring_runs() -> None:
     table = drafts.table([found])
     assert "| 1 | 20 | 20 | 60 | 1.00x | 3.00x | 1.50x | 5.00 -> 2.50 | 4.00 -> 3.00 |" in table
     assert drafts.points([found])[drafts.PAYING] == [(60.0, 60.0, "1")]
+    assert drafts.positions([found]).count("<circle") == 4
 
 
 @pytest.mark.slow
@@ -43,6 +46,8 @@ def test_all_modes_answer_alike_and_are_timed() -> None:
     assert json.dumps(dataclasses.asdict(found))
     every = found.modes[drafts.ALL]
     assert set(every.sizes) == {6} and 1.0 <= every.accepted <= 3.0
+    assert sum(every.verified_at) == pytest.approx(every.verified)
+    assert 1.0 + sum(every.accepted_at) == pytest.approx(every.accepted)
     asked = replica.requests(prompts, [12, 12], reuse_prefix=True, to_end=True)
     assert not any(request.params.ignore_eos for request in asked)
     plain.close()
