@@ -382,12 +382,14 @@ def place_params(
 ) -> deepseek_v41.Params:
     """Parameters on the mesh in their sharding, stacked for scanning if asked.
 
-    Plain matrices that are only multiplied are held input-first.
+    On a CPU, plain matrices that are only multiplied are held input-first: a copy, which other
+    devices need not have.
     """
     params = pad_rows(params, rules.row_multiple(mesh))
     if stacked and len(deepseek_v41.runs(model)) < len(params.layers):
         params = deepseek_v41.stack_layers(model, params)
-    params = jax.tree.map(parameters.input_first, _declared(model, params), params)
+    if mesh.devices.flat[0].platform == "cpu":
+        params = jax.tree.map(parameters.input_first, _declared(model, params), params)
     shardings = jax.tree.map(
         lambda spec: NamedSharding(mesh, spec),
         param_specs(model, params),
