@@ -7,6 +7,7 @@ import pathlib
 import re
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -56,7 +57,7 @@ def test_state_and_experts_are_split_over_the_devices(pipeline: Pipeline) -> Non
     devices, experts = runner.ranks, runner.mesh.shape["ep"]
     window = runner.state.cache.window
     assert window.sharding.shard_shape(window.shape)[1] == runner.layout.num_slots
-    w13 = runner.params.layers[0].ffn.w13
+    (w13,) = jax.tree.leaves(runner.params.layers[0].ffn.w13)
     assert w13.sharding.shard_shape(w13.shape)[0] == 8 // experts
     engram = runner.params.layers[0].engram
     assert engram is not None
