@@ -19,12 +19,14 @@ from ds_jax.sharding.params import InputFirst, QuantArray
 Weight = jax.Array | InputFirst | QuantArray
 
 
-def dequantize(w: jax.Array | QuantArray, dtype: jnp.dtype) -> Float[Array, ...]:
-    """Values of a weight in `dtype`; exact, because every stored value is exact in bfloat16.
+def dequantize(w: Weight, dtype: jnp.dtype) -> Float[Array, ...]:
+    """Values [..., o, i] of a weight in `dtype`; exact, as every stored value is exact in bfloat16.
 
     FP8: w[o, i] = e4m3 * 2**(scale[o // 32, i // 32] - 127); FP4: one scale per row and 32 inputs;
     rows: one scale per row and 32 columns.
     """
+    if isinstance(w, InputFirst):
+        return jnp.swapaxes(w.data, -1, -2).astype(dtype)
     if not isinstance(w, QuantArray):
         return w.astype(dtype)
     scale = quantize.decode_ue8m0(w.scale)

@@ -76,6 +76,7 @@ def test_a_matrix_held_input_first_multiplies_the_same():
     held = params.input_first(params.linear((3, 70, 96), "bf16", ("w",)), w)
     assert held.data.shape == (3, 96, 70) and held.data.dtype == w.dtype
     assert grouped_matmul.num_experts(held) == 3
+    assert (matmul.dequantize(held, w.dtype) == w).all()
     for number in range(3):  # whole numbers: their sums are exact in any order
         one = grouped_matmul.take_expert(held, jnp.int32(number))
         assert (matmul.matmul(x, one) == matmul.matmul(x, w[number])).all()
