@@ -48,7 +48,7 @@ def _time(runner: Runner, key: StepKey) -> float:
         jax.block_until_ready(outputs[-1].newest)
         return (time.perf_counter() - start) * 1e3 / count
 
-    steps(1)
+    steps(1)  # the first run of a program is slower
     return float(np.median([steps(RUNS) for _ in range(ROUNDS)]))
 
 

@@ -57,7 +57,8 @@ def spec(model: config.Model, prefix: str) -> AttentionParams:
         wkv=fp8("wkv", h, d),
         kv_norm=weight("kv_norm", h),
         sink=declare((n,), "f32", (None,), (f"{prefix}.attn_sink",), fill=0.0, keep_f32=True),
-        wo_a=dataclasses.replace(fp8("wo_a", g * o, n * h // g), input_first=False),
+        # cut into groups of heads before it is multiplied, so it stays as it is stored
+        wo_a=declare((g * o, n * h // g), "fp8", (None, None), (f"{prefix}.wo_a",), n * h // g),
         wo_b=fp8("wo_b", d, g * o),
     )
 

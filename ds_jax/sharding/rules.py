@@ -41,7 +41,12 @@ def partition_specs(spec_tree: Any, quantized: bool, rules: Rules = DEFAULT) -> 
 
 
 def partition_like(spec_tree: Any, params: Any, rules: Rules = DEFAULT) -> Any:
-    """Tree of PartitionSpecs with the structure of these parameters, however memory holds them."""
+    """Tree of PartitionSpecs with the structure of these parameters, however memory holds them.
+
+    Args:
+      spec_tree: pytree with ParamSpec leaves.
+      params: the same pytree of arrays, `QuantArray`s and `InputFirst`s; only structure is read.
+    """
 
     def leaf(spec: ParamSpec, held: Any) -> Any:
         split = partition_spec(spec, rules)
